@@ -1,0 +1,1 @@
+"""The ``vllm-av`` command: one module a verb, no logic."""

@@ -1,0 +1,43 @@
+"""How every verb answers: text for people, one JSON object for programs, one line for errors.
+
+Exit codes: 0 yes, 1 no (the verb ran and the answer is bad), 2 the question was wrong.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import typer
+
+from vllm_av.errors import VllmAvError
+
+EXIT_NO = 1
+EXIT_MISTAKE = 2
+
+
+def emit(answer: dict[str, Any], *, as_json: bool, text: Callable[[], None]) -> None:
+    """Print ``answer`` as JSON on stdout, or let ``text`` print it for people."""
+    if as_json:
+        typer.echo(json.dumps(answer, indent=2, sort_keys=True, default=str))
+    else:
+        text()
+
+
+@contextmanager
+def mistakes(*, as_json: bool) -> Iterator[None]:
+    """Turn a :class:`VllmAvError` into one line and exit code 2, never a traceback."""
+    try:
+        yield
+    except VllmAvError as error:
+        fail(error, as_json=as_json)
+
+
+def fail(error: VllmAvError, *, as_json: bool) -> NoReturn:
+    """Report ``error`` and leave with exit code 2."""
+    if as_json:
+        typer.echo(json.dumps({"error": error.as_dict()}, indent=2, sort_keys=True))
+    else:
+        print(f"error: {error}", file=sys.stderr)
+    raise typer.Exit(EXIT_MISTAKE)

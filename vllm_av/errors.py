@@ -1,0 +1,64 @@
+"""The exception tree and its stable codes.
+
+    VllmAvError
+    ├── SetupError      the machine or the environment lacks something
+    ├── PatchError      a patch series or a vLLM tree is not as it should be
+    ├── KernelError     a Triton kernel cannot be compiled for the CPU
+    └── DemoError       the demonstration cannot run as asked
+
+Every error is one line: what was given, what is allowed, what to do.
+The code never changes its meaning once released; a code is retired, not reused.
+"""
+
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """Stable codes, one meaning each."""
+
+
+class VllmAvError(Exception):
+    """A mistake that the user can mend.
+
+    Args:
+        code: the stable code.
+        given: what was found or asked for.
+        allowed: what would have been right.
+        fix: what to do now.
+    """
+
+    def __init__(self, code: Code, given: str, allowed: str, fix: str) -> None:
+        super().__init__(code, given, allowed, fix)
+        self.code = code
+        self.given = given
+        self.allowed = allowed
+        self.fix = fix
+
+    def __str__(self) -> str:
+        line = f"[{self.code}] {self.given}; {self.allowed}; {self.fix}"
+        return " ".join(line.split())
+
+    def as_dict(self) -> dict[str, str]:
+        """The same, for ``--json``."""
+        return {
+            "code": str(self.code),
+            "given": self.given,
+            "allowed": self.allowed,
+            "fix": self.fix,
+        }
+
+
+class SetupError(VllmAvError):
+    """The machine or the environment lacks something."""
+
+
+class PatchError(VllmAvError):
+    """A patch series or a vLLM tree is not as it should be."""
+
+
+class KernelError(VllmAvError):
+    """A Triton kernel cannot be compiled for the CPU."""
+
+
+class DemoError(VllmAvError):
+    """The demonstration cannot run as asked."""
