@@ -16,6 +16,11 @@ from enum import StrEnum
 class Code(StrEnum):
     """Stable codes, one meaning each."""
 
+    USAGE = "AV-USAGE"
+    """The command line names a verb, an option or a value that does not exist."""
+    CACHE_DIR = "AV-CACHE-DIR"
+    """The cache folder cannot be made or written."""
+
 
 class VllmAvError(Exception):
     """A mistake that the user can mend.

@@ -1,0 +1,47 @@
+"""Where the package keeps what it can make again: compiled kernels, converted checkpoints.
+
+Rule: everything under this folder may be deleted at any time; nothing outside it is written.
+"""
+
+import os
+from pathlib import Path
+
+from vllm_av.errors import Code, SetupError
+
+
+def cache_dir() -> Path:
+    """The package's cache folder, made if it is missing.
+
+    ``$VLLM_AV_CACHE``, else ``$XDG_CACHE_HOME/vllm_av``, else ``~/.cache/vllm_av``. An empty
+    variable counts as unset, as the XDG base directory specification asks; so does a relative
+    ``XDG_CACHE_HOME``.
+
+    Raises:
+        SetupError: ``AV-CACHE-DIR`` if the folder cannot be made or written to.
+    """
+    path = _chosen()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise _unusable(path, "not writable")
+    return path
+
+
+def _chosen() -> Path:
+    own = os.environ.get("VLLM_AV_CACHE")
+    if own:
+        return Path(own).expanduser().absolute()
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    base = Path(xdg) if xdg and os.path.isabs(xdg) else Path.home() / ".cache"
+    return base / "vllm_av"
+
+
+def _unusable(path: Path, reason: str) -> SetupError:
+    return SetupError(
+        Code.CACHE_DIR,
+        given=f"the cache folder {path} cannot be used ({reason})",
+        allowed="a folder that this user can create and write",
+        fix="set VLLM_AV_CACHE to such a folder",
+    )
