@@ -18,8 +18,20 @@ class Code(StrEnum):
 
     USAGE = "AV-USAGE"
     """The command line names a verb, an option or a value that does not exist."""
+    VERB_IMPORT = "AV-VERB-IMPORT"
+    """A verb's module cannot be imported in this environment."""
     CACHE_DIR = "AV-CACHE-DIR"
     """The cache folder cannot be made or written."""
+    DEMO_CHECKPOINT = "AV-DEMO-CHECKPOINT"
+    """The demonstration's target model is not installed, or it is another model."""
+    DEMO_PROMPTS = "AV-DEMO-PROMPTS"
+    """A source of the demonstration's prompts is not installed, or holds too few."""
+    DEMO_OPTION = "AV-DEMO-OPTION"
+    """An option of the demonstration is out of its range."""
+    DEMO_ENGINE = "AV-DEMO-ENGINE"
+    """An arm of the demonstration did not finish."""
+    DEMO_PROBE = "AV-DEMO-PROBE"
+    """The engine lacks a name that the demonstration reads its figures from."""
 
 
 class VllmAvError(Exception):

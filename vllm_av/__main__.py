@@ -1,0 +1,6 @@
+"""``python -m vllm_av`` is ``vllm-av``."""
+
+from vllm_av.cli.app import main
+
+if __name__ == "__main__":
+    main()
