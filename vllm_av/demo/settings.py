@@ -1,0 +1,130 @@
+"""What the demonstration runs: three arms that differ in the speculative configuration alone.
+
+Rule: the engine of an arm and the ``vllm serve`` line that does the same come from one description.
+"""
+
+import json
+import shlex
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from vllm_av.demo.drafter import eagle
+from vllm_av.errors import Code, DemoError
+
+ENVIRONMENT = {
+    "VLLM_USE_V2_MODEL_RUNNER": "1",
+    # Threads that spin while they wait for each other are 3 to 10 times slower on two busy cores.
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "HF_HUB_OFFLINE": "1",
+}
+"""Beside vLLM's own defaults; the same in every arm and in the printed ``vllm serve`` line."""
+
+
+class Arm(StrEnum):
+    """The three ways to decode that are compared."""
+
+    NONE = "no speculation"
+    FIXED = "fixed K"
+    ADAPTIVE = "adaptive verification"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user can choose; checked when made.
+
+    Args:
+        concurrency: how many requests are in flight, one measurement each.
+        num_speculative_tokens: K, how many tokens are drafted a step.
+        temperature: of every request; drafts are sampled at it too.
+        max_tokens: after which a request ends, if its text has not ended before.
+
+    Raises:
+        DemoError: ``AV-DEMO-OPTION`` naming the option, what was given and what is allowed.
+    """
+
+    concurrency: tuple[int, ...] = (1, 8)
+    num_speculative_tokens: int = 5
+    temperature: float = 1.0
+    max_tokens: int = 64
+
+    def __post_init__(self) -> None:
+        for concurrency in self.concurrency:
+            _check("--concurrency", concurrency, 1 <= concurrency <= 32, "1 to 32")
+        distinct = len(set(self.concurrency)) == len(self.concurrency) > 0
+        _check("--concurrency", list(self.concurrency), distinct, "each value once")
+        steps = self.num_speculative_tokens
+        _check("--num-speculative-tokens", steps, 1 <= steps <= 8, "1 to 8")
+        # vLLM raises temperatures below 0.01 to that value: refuse rather than change in silence.
+        fair = self.temperature == 0 or 0.01 <= self.temperature <= 2
+        _check("--temperature", self.temperature, fair, "0, or 0.01 to 2")
+        _check("--max-tokens", self.max_tokens, 8 <= self.max_tokens <= 256, "8 to 256")
+
+
+def num_prompts(concurrency: int) -> int:
+    """How many requests a measurement sends: three rounds, so that a mix of workloads is in flight."""
+    return 3 * concurrency
+
+
+def engine_arguments(arm: Arm, settings: Settings, model: Path) -> dict[str, Any]:
+    """Keyword arguments of ``vllm.LLM`` for ``arm``."""
+    arguments: dict[str, Any] = {
+        "model": str(model),
+        "dtype": "bfloat16",
+        "seed": 0,
+        "enforce_eager": True,
+        "enable_prefix_caching": False,
+        "max_model_len": 1024,
+        "max_num_seqs": max(settings.concurrency),
+        "max_num_batched_tokens": 1024,
+        "kv_cache_memory_bytes": 1 << 30,
+    }
+    if arm is not Arm.NONE:
+        arguments["speculative_config"] = speculative_config(arm, settings)
+    return arguments
+
+
+def speculative_config(arm: Arm, settings: Settings) -> dict[str, Any]:
+    """``--speculative-config`` of an arm that speculates."""
+    config: dict[str, Any] = {
+        "method": "eagle",
+        "model": str(eagle()),
+        "num_speculative_tokens": settings.num_speculative_tokens,
+        "draft_sample_method": "probabilistic",
+    }
+    if arm is Arm.ADAPTIVE:
+        config["enable_adaptive_verification"] = True
+    return config
+
+
+def serve_command(arm: Arm, settings: Settings, model: Path) -> list[str]:
+    """The command that serves over HTTP what ``arm`` runs."""
+    arguments = engine_arguments(arm, settings, model)
+    command = ["vllm", "serve", arguments.pop("model")]
+    for name, value in arguments.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            command.append(f"--{option}" if value else f"--no-{option}")
+        elif isinstance(value, dict):
+            command += [f"--{option}", json.dumps(value)]
+        else:
+            command += [f"--{option}", str(value)]
+    return command
+
+
+def serve_line(arm: Arm, settings: Settings, model: Path) -> str:
+    """:func:`serve_command` with its environment, to paste into a shell."""
+    environment = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
+    return " ".join([*environment, shlex.join(serve_command(arm, settings, model))])
+
+
+def _check(option: str, given: object, good: bool, allowed: str) -> None:
+    if not good:
+        raise DemoError(
+            Code.DEMO_OPTION,
+            given=f"{option} {given}",
+            allowed=f"{option} takes {allowed}",
+            fix="choose a value in that range",
+        )
