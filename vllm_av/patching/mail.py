@@ -1,0 +1,143 @@
+"""A patch as a mail: headers, message, trailers, diffs.
+
+Rule: the text is what ``git format-patch --zero-commit --no-signature --full-index --no-stat
+--no-renames`` prints, so that it never changes unless the patch does, and carries three trailers:
+
+    Why:              what is wrong or missing without the patch
+    Upstream-Status:  not-sent | sent <url> | merged in <version> | rejected <url>
+    Removal:          when the patch can go
+"""
+
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from email import message_from_bytes, policy
+from email.utils import format_datetime
+
+from vllm_av.patching.diff import FileDiff, malformed, parse_diffs
+
+AUTHOR = "vllm_av maintainers <maintainers@vllm-av.invalid>"
+TRAILERS = ("Why", "Upstream-Status", "Removal")
+
+_FROM_LINE = b"From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001\n"
+_STATUS = re.compile(r"not-sent|(sent|rejected) https?://\S+|merged in \S+")
+_SUBJECT = re.compile(r"\[PATCH\]( ?\[[^\]]+\])+ \S.*")
+_TRAILER = re.compile(r"([A-Z][A-Za-z-]*): +(\S.*)")
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One patch of a series. ``head`` is kept byte for byte, up to the first ``diff``."""
+
+    name: str
+    head: bytes
+    diffs: tuple[FileDiff, ...]
+    text: bytes
+
+    @property
+    def added(self) -> int:
+        """How many lines the patch adds."""
+        return sum(len(diff.added) for diff in self.diffs)
+
+    @property
+    def subject(self) -> str:
+        """The title, with vLLM's tags and without ``[PATCH]``."""
+        return _subject(self.head).removeprefix("[PATCH] ")
+
+    @property
+    def trailers(self) -> dict[str, str]:
+        """The trailers of the message's last paragraph, continuation lines joined."""
+        return _trailers(self.head)
+
+
+def parse_patch(name: str, text: bytes) -> Patch:
+    """Read one patch.
+
+    Raises:
+        PatchError: AV-PATCH-SERIES, where it is no such mail.
+    """
+    if not text.startswith(_FROM_LINE):
+        raise malformed(f"{name} does not start with the commit id of forty zeros")
+    cut = text.find(b"\ndiff --git ") + 1
+    if not cut:
+        raise malformed(f"{name} changes nothing")
+    return Patch(name, text[:cut], tuple(parse_diffs(text[cut:])), text)
+
+
+def faults(patch: Patch) -> list[str]:
+    """What is wrong with the message of a patch: all of it."""
+    found: list[str] = []
+    message = message_from_bytes(patch.head.partition(b"\n")[2], policy=policy.default)
+    if not _SUBJECT.fullmatch(_subject(patch.head)):
+        found.append("the subject is not `[PATCH] [Tag] title` with vLLM's tags")
+    found += [f"the header {key} is missing" for key in ("From", "Date") if not message[key]]
+    given = patch.trailers
+    found += [f"the trailer {key} is missing or empty" for key in TRAILERS if not given.get(key)]
+    status = given.get("Upstream-Status")
+    if status and not _STATUS.fullmatch(status):
+        found.append(
+            f"Upstream-Status is {status!r}, not `not-sent`, `sent URL`, `rejected URL` or "
+            "`merged in VERSION`"
+        )
+    body = patch.head.partition(b"\n\n")[2]
+    ours = [line for diff in patch.diffs for line in diff.added]
+    if any(b"vllm_av" in line or b"vllm-av" in line for line in [*ours, body]):
+        found.append("it mentions vllm_av, so it could not be sent upstream")
+    return found
+
+
+def compose_head(message: str, date: datetime) -> bytes:
+    """Headers and message for a new patch.
+
+    Args:
+        message: first line the title with vLLM's tags, a blank line, the body, the trailers.
+        date: when the change was made.
+
+    Raises:
+        PatchError: AV-PATCH-SERIES, where the title is not plain ASCII.
+    """
+    title, _, body = message.strip().partition("\n")
+    if not title.isascii():
+        raise malformed(f"the title {title!r} is not plain ASCII")
+    subject = textwrap.fill(
+        f"Subject: [PATCH] {title}",
+        width=77,
+        subsequent_indent=" ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    lines = [f"From: {AUTHOR}", f"Date: {format_datetime(date)}", subject]
+    if not body.isascii():
+        lines += [
+            "MIME-Version: 1.0",
+            "Content-Type: text/plain; charset=UTF-8",
+            "Content-Transfer-Encoding: 8bit",
+        ]
+    return _FROM_LINE + "\n".join([*lines, "", body.strip("\n"), "", ""]).encode()
+
+
+def compose(name: str, head: bytes, rendered: Sequence[bytes]) -> Patch:
+    """A patch of a message and rendered file changes."""
+    return parse_patch(name, head + b"".join(rendered))
+
+
+def _subject(head: bytes) -> str:
+    message = message_from_bytes(head.partition(b"\n")[2], policy=policy.default)
+    return " ".join(str(message["Subject"] or "").split())
+
+
+def _trailers(head: bytes) -> dict[str, str]:
+    paragraph = head.decode(errors="replace").strip().rpartition("\n\n")[2]
+    found: dict[str, str] = {}
+    key = ""
+    for line in paragraph.splitlines():
+        if match := _TRAILER.fullmatch(line.rstrip()):
+            key = match[1]
+            found[key] = match[2]
+        elif key and line[:1].isspace():
+            found[key] += " " + line.strip()
+        else:
+            key = ""
+    return found
