@@ -1,0 +1,51 @@
+# Every target sets up .venv by itself (ci/setup) and does nothing twice.
+# PYTHON=/path/to/python3.11 names the Python to use; the fit one is found without it.
+
+export OMP_NUM_THREADS ?= 1
+export VLLM_CPU_OMP_THREADS_BIND ?= nobind
+export HF_HUB_OFFLINE ?= 1
+export PYTHON
+
+# Any Python 3 starts the set-up, which finds the one that it needs.
+STARTER := $(or $(PYTHON),$(shell command -v python3 || command -v python3.11 || echo python3))
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-full bench check lock clean
+
+help:
+	@echo "make demo       set up, then run a real model in three arms and compare them (minutes)"
+	@echo "make test       set up, check, then the tests: fast ones first"
+	@echo "make test-full  what make test leaves out for its length"
+	@echo "make bench      the benchmarks"
+	@echo "make check      ruff and mypy"
+	@echo "make setup      only set up .venv"
+	@echo "make lock       resolve the dependencies anew and write requirements.lock"
+	@echo "make clean      remove everything that make has made here, .venv included"
+
+setup:
+	@$(STARTER) -m ci.setup
+
+demo: setup
+	@$(BIN)/vllm-av demo
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/pytest tests/unit tests/contract tests/kernels tests/engine tests/gpu
+
+test-full: setup
+	$(BIN)/pytest -m full tests
+
+bench: setup
+	$(BIN)/pytest tests/benchmarks --benchmark-columns=median,iqr,rounds --benchmark-sort=name
+
+lock: setup
+	$(BIN)/python -m ci.lock
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

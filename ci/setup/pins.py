@@ -1,0 +1,56 @@
+"""Read ``requirements.lock``; say what of it is installed in an environment."""
+
+import re
+import shutil
+from pathlib import Path
+
+
+def read_pins(lock: Path) -> dict[str, str]:
+    """Name (normal form) -> version.
+
+    Raises:
+        ValueError: a line that is neither a comment nor ``name==version``.
+    """
+    pins = {}
+    for number, line in enumerate(lock.read_text().splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        name, separator, version = text.partition("==")
+        if not separator or not name or not version or re.search(r"[\s;@,]", text):
+            raise ValueError(f"{lock.name}:{number}: not name==version: {text!r}")
+        pins[normal(name)] = version
+    return pins
+
+
+def normal(name: str) -> str:
+    """A distribution's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def installed(site: Path) -> dict[str, str]:
+    """Name (normal form) -> version of every whole distribution under ``site``."""
+    found = {}
+    for info in site.glob("*.dist-info"):
+        name, _, version = info.name.removesuffix(".dist-info").rpartition("-")
+        if is_whole(info):
+            found[normal(name)] = version
+    return found
+
+
+def is_whole(info: Path) -> bool:
+    """Whether pip finished this distribution: it writes INSTALLER after all the files."""
+    return (info / "INSTALLER").is_file() and (info / "METADATA").is_file()
+
+
+def sweep(site: Path) -> list[str]:
+    """Remove what a killed pip left: half-installed metadata, and old files it had set aside.
+
+    Without the metadata pip sees the distribution as missing and installs it anew, over the rest.
+    Returns the names removed.
+    """
+    leftovers = [path for path in site.glob("~*") if path.is_dir()]
+    leftovers += [info for info in site.glob("*.dist-info") if not is_whole(info)]
+    for path in leftovers:
+        shutil.rmtree(path)
+    return sorted(path.name for path in leftovers)

@@ -1,0 +1,72 @@
+"""Where set-up reads and writes: nothing outside ``.venv`` and ``build/setup``."""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ci.setup.pythons import VERSION
+
+
+@dataclass(frozen=True)
+class Place:
+    """One checkout.
+
+    Args:
+        root: the checkout.
+        python: the interpreter that makes the environment.
+    """
+
+    root: Path
+    python: str
+
+    @property
+    def venv(self) -> Path:
+        return self.root / ".venv"
+
+    @property
+    def venv_python(self) -> Path:
+        return self.venv / "bin" / "python"
+
+    @property
+    def site(self) -> Path:
+        major, minor = VERSION
+        return self.venv / "lib" / f"python{major}.{minor}" / "site-packages"
+
+    @property
+    def stamps(self) -> Path:
+        """Inside the environment, so that they vanish with it."""
+        return self.venv / ".setup"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "build" / "setup"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "requirements.lock"
+
+
+def digest(parts: Iterable[str | bytes]) -> str:
+    """One hash over ``parts``, with borders between them."""
+    total = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        total.update(len(data).to_bytes(8, "big") + data)
+    return total.hexdigest()
+
+
+def clean_env() -> dict[str, str]:
+    """The environment for children: one that a user's own Python settings cannot bend."""
+    dropped = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
+    env = {name: value for name, value in os.environ.items() if name not in dropped}
+    return {
+        **env,
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_INPUT": "1",
+        "PYTHONNOUSERSITE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }

@@ -1,0 +1,175 @@
+"""The steps in order: what each depends on, and what it does.
+
+Rule: a step may be killed at any point and started again. Each leaves its stamp only when its
+work is whole, and a stamp holds the key of everything before it.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ci.setup.child import Runner, reason
+from ci.setup.environment import make_venv
+from ci.setup.machine import check_machine
+from ci.setup.pins import installed, normal, read_pins, sweep
+from ci.setup.place import Place, digest
+from ci.setup.repair import companions_to_remove
+from vllm_av.errors import Code, SetupError
+
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+"""PyTorch's own index, asked for torch alone and only where the configured one lacks ``+cpu``."""
+
+IMPORTS = "import torch, transformers, vllm"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step.
+
+    Args:
+        name: as shown; also the name of its stamp and its log.
+        key: a hash of what its result depends on, beside the steps before it.
+        work: does it, or raises :class:`SetupError`.
+    """
+
+    name: str
+    key: Callable[[Place], str]
+    work: Callable[[Place, Runner], None]
+
+
+def _machine(place: Place, runner: Runner) -> None:
+    check_machine(place)
+
+
+def _venv(place: Place, runner: Runner) -> None:
+    make_venv(place, runner, read_pins(place.lock))
+
+
+def _torch(place: Place, runner: Runner) -> None:
+    sweep(place.site)
+    pin = f"torch=={read_pins(place.lock)['torch']}"
+    code, output = _pip(place, runner, [pin])
+    if code and "No matching distribution found" in output:
+        code, output = _pip(place, runner, ["--index-url", TORCH_INDEX, pin])
+    if code:
+        raise _pip_failed(runner, pin, output)
+
+
+def _packages(place: Place, runner: Runner) -> None:
+    sweep(place.site)
+    pins = read_pins(place.lock)
+    rest = {name: version for name, version in pins.items() if name != "torch"}
+    wanted = runner.log.with_suffix(".txt")
+    wanted.write_text("".join(f"{name}=={version}\n" for name, version in rest.items()))
+    before = runner.log.stat().st_size if runner.log.exists() else 0
+
+    def fraction() -> float:
+        collected = _collected(runner.log, before)
+        return 0.5 * min(collected / len(rest), 1) + 0.5 * len(installed(place.site)) / len(pins)
+
+    code, output = _pip(place, runner, ["-r", str(wanted)], fraction)
+    if code:
+        raise _pip_failed(runner, "the locked packages", output)
+
+
+def _collected(log: Path, before: int) -> int:
+    with log.open("rb") as stream:
+        stream.seek(before)
+        return stream.read().count(b"\nCollecting ")
+
+
+def _project(place: Place, runner: Runner) -> None:
+    code, output = _pip(place, runner, ["--no-build-isolation", "--editable", str(place.root)])
+    if code:
+        raise _pip_failed(runner, "vllm_av itself", output)
+
+
+def _imports(place: Place, runner: Runner) -> None:
+    code, output = runner.run([str(place.venv_python), "-c", IMPORTS])
+    remove = companions_to_remove(code, output, installed(place.site))
+    if remove:
+        runner.run([str(place.venv_python), "-m", "pip", "uninstall", "--yes", *remove])
+        code, output = runner.run([str(place.venv_python), "-c", IMPORTS])
+    if code:
+        raise SetupError(
+            Code.SETUP_IMPORT,
+            given=f"`{IMPORTS}` fails in .venv ({reason(output)})",
+            allowed="an environment in which it works",
+            fix=f"read {_shown(runner)}; `make clean` and again for a fresh environment",
+        )
+
+
+def _patches(place: Place, runner: Runner) -> None:
+    tool = [str(place.venv_python), "-m", "vllm_av", "patch", "apply"]
+    code, output = runner.run(tool)
+    if code:
+        raise SetupError(
+            Code.SETUP_PATCHES,
+            given=f"the patch series could not be applied ({reason(output)})",
+            allowed="the vLLM of the lock, as installed or already patched",
+            fix=f"read {_shown(runner)}; `make clean` and again for a fresh environment",
+        )
+
+
+def _pip(
+    place: Place,
+    runner: Runner,
+    arguments: list[str],
+    fraction: Callable[[], float] | None = None,
+) -> tuple[int, str]:
+    # --no-compile: most of vLLM and its dependencies is never imported here.
+    command = [str(place.venv_python), "-m", "pip", "install", "--no-deps", "--no-compile"]
+    return runner.run([*command, "--progress-bar", "off", *arguments], fraction)
+
+
+def _pip_failed(runner: Runner, what: str, output: str) -> SetupError:
+    return SetupError(
+        Code.SETUP_INSTALL,
+        given=f"pip could not install {what} ({reason(output)})",
+        allowed="a package index that serves the versions in requirements.lock",
+        fix=f"read {_shown(runner)}, mend it, and run make again",
+    )
+
+
+def _shown(runner: Runner) -> str:
+    return str(runner.log.relative_to(runner.cwd))
+
+
+def _nothing(place: Place) -> str:
+    return ""
+
+
+def _venv_key(place: Place) -> str:
+    # Another vLLM needs a fresh environment: the patches added files that pip does not know.
+    return digest([sys.version, *_vllm_pins(place)])
+
+
+def _vllm_pins(place: Place) -> list[str]:
+    return sorted(f"{n}=={v}" for n, v in read_pins(place.lock).items() if "vllm" in normal(n))
+
+
+def _lock_key(place: Place) -> str:
+    return digest([place.lock.read_bytes()])
+
+
+def _project_key(place: Place) -> str:
+    return digest([(place.root / "pyproject.toml").read_bytes(), str(place.root)])
+
+
+def _patches_key(place: Place) -> str:
+    files = sorted(path for path in (place.root / "patches").rglob("*") if path.is_file())
+    return digest(
+        part for path in files for part in (str(path.relative_to(place.root)), path.read_bytes())
+    )
+
+
+STEPS = (
+    Step("machine", _nothing, _machine),
+    Step("environment", _venv_key, _venv),
+    Step("torch", _nothing, _torch),
+    Step("packages", _lock_key, _packages),
+    Step("project", _project_key, _project),
+    Step("imports", _nothing, _imports),
+    Step("patches", _patches_key, _patches),
+)
