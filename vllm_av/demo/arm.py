@@ -84,12 +84,13 @@ def _measure(
     count = num_prompts(concurrency) if events else concurrency
     waiting = _requests(engine, settings.temperature, max_tokens, count)
     outputs: list[list[int]] = [[] for _ in range(count)]
-    request_steps = 0
+    steps = request_steps = 0
     probe.reset()
     began = time.perf_counter()
     for _ in islice(waiting, concurrency):
         pass
     while engine.has_unfinished_requests():
+        steps += 1
         for output in engine.step():
             number = int(output.request_id)
             tokens = list(output.outputs[0].token_ids)
@@ -106,6 +107,7 @@ def _measure(
         requests=count,
         seconds=seconds,
         tokens=sum(map(len, outputs)),
+        steps=steps,
         request_steps=request_steps,
         drafts=probe.drafts,
         outputs=outputs,
@@ -123,14 +125,15 @@ def _requests(engine: Any, temperature: float, max_tokens: int, count: int) -> I
         )["input_ids"]
         for prompt in choose(count)
     ]
-    for number, row in enumerate(rows):
+    inputs = engine.renderer.render_cmpl([{"prompt_token_ids": row} for row in rows])
+    for number, row in enumerate(inputs):
         parameters = SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=number)
-        engine.add_request(str(number), {"prompt_token_ids": row}, parameters)
+        engine.add_request(str(number), row, parameters)
         yield number
 
 
 def _report_profiling(events: Events) -> None:
-    """Show how far the engine is in pricing steps, which adaptive verification does at its start."""
+    """Show how far the engine is in pricing steps, as adaptive verification does at its start."""
     from vllm.v1.worker.gpu.spec_decode.adaptive_verification import AdaptiveVerificationManager
 
     original = AdaptiveVerificationManager.batches_to_profile

@@ -173,9 +173,7 @@ def _write_tokenizer(reader: "GGUFReader", folder: Path) -> None:
     )
 
 
-def _write_weights(
-    reader: "GGUFReader", file: Path, advance: Callable[[float], None]
-) -> None:
+def _write_weights(reader: "GGUFReader", file: Path, advance: Callable[[float], None]) -> None:
     import torch
     from safetensors.torch import save_file
 

@@ -49,6 +49,8 @@ class Load(_Figures):
     seconds: float
     tokens: int
     """Generated, over all requests."""
+    steps: int
+    """Of the engine."""
     request_steps: int
     """Engine steps in which a request got tokens, summed over the requests."""
     drafts: Drafts
@@ -59,6 +61,11 @@ class Load(_Figures):
     def tokens_per_second(self) -> float:
         """Generated tokens over wall-clock time, prefill included."""
         return self.tokens / self.seconds
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Mean time of an engine step, those that prefill included."""
+        return self.seconds / self.steps
 
     @property
     def tokens_per_step(self) -> float | None:

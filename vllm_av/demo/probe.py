@@ -1,8 +1,8 @@
 """Reads what the drafts became from an engine that runs in this process.
 
-It wraps two methods of one engine's objects: ``execute_model`` of the V2 model runner, which is told
-how many drafts each request has scheduled, and ``observe_verification`` of its speculator, which is
-told what the target made of them, before the next drafts overwrite the predictions.
+It wraps two methods of one engine's objects: ``execute_model`` of the V2 model runner, which is
+told how many drafts each request has scheduled, and ``observe_verification`` of its speculator,
+which is told what the target made of them, before the next drafts overwrite the predictions.
 
 Rule: a label is an accepted draft or the first rejected one, and only where it was verified; the
 prediction beside it is the one made for that very draft.

@@ -4,7 +4,7 @@
 * ``docs``: questions about docstrings of Python's standard library, as installed.
 * ``instructions``: plain requests, written for this project.
 
-Rule: a choice depends on names and on what is installed, never on the time or a process's hash seed.
+Rule: a choice depends on names and on what is installed, never on the time or a hash seed.
 """
 
 import ast
@@ -48,8 +48,7 @@ _INSTRUCTIONS = (
     "Write a function in Python that counts the words in a text file.",
     "Plan a weekend in a small town by the sea for two people.",
     "Why do we have leap years?",
-    "Translate into plain English: the party of the first part shall indemnify the party of the "
-    "second part.",
+    "Translate into plain English: the party of the first part shall indemnify the second.",
     "Write a poem of eight lines about the first snow.",
     "How do vaccines work?",
     "What is the difference between speed and velocity? Give an example of each.",
@@ -121,13 +120,15 @@ def _humaneval() -> Iterator[Prompt]:
 
 def _docs() -> Iterator[Prompt]:
     library = Path(sysconfig.get_path("stdlib"))
+    seen = set()  # classes that differ in a detail share their docstring
     for module in _MODULES:
         tree = ast.parse((library / f"{module}.py").read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
                 continue
             text = ast.get_docstring(node) or ""
-            if len(text) in _DOC_LENGTH:
+            if len(text) in _DOC_LENGTH and text not in seen:
+                seen.add(text)
                 name = f"{module.replace('/', '.')}.{node.name}"
                 question = _QUESTIONS[len(name) % len(_QUESTIONS)]
                 asked = question.format(name=node.name, module=module.split("/")[0], text=text)

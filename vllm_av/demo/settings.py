@@ -64,7 +64,7 @@ class Settings:
 
 
 def num_prompts(concurrency: int) -> int:
-    """How many requests a measurement sends: three rounds, so that a mix of workloads is in flight."""
+    """How many requests a measurement sends: three rounds, the three workloads in equal parts."""
     return 3 * concurrency
 
 

@@ -1,0 +1,117 @@
+"""Runs one arm as a child and ends it, whatever happens to either of them.
+
+Rule: no process outlives the demonstration. The child leads a session of its own, which is killed
+as a whole when the parent leaves for any reason; were the parent killed, the child sees its stdin
+close and ends itself.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from vllm_av.demo.figures import ArmResult
+from vllm_av.demo.settings import ENVIRONMENT, Arm, Settings
+from vllm_av.errors import Code, DemoError
+
+PhaseSeen = Callable[[str, float | None], None]
+
+_PYTHON = (sys.executable, "-m", "vllm_av.demo.arm")
+_TRACEBACK_END = re.compile(r"^(?:\(.*?\) )?(?:ERROR .*?\] )?([A-Za-z_.]+(?:Error|Exception)\b.*)$")
+
+
+def run_arm(
+    arm: Arm,
+    settings: Settings,
+    model: Path,
+    log: Path,
+    seen: PhaseSeen,
+    command: tuple[str, ...] = _PYTHON,
+) -> ArmResult:
+    """Run ``arm`` in a process of its own and return what it reports.
+
+    Args:
+        arm: which of the three.
+        settings: the user's choices.
+        model: folder of the target.
+        log: file for all that the child and vLLM print.
+        seen: called with each phase and the fraction of it that is done (None: unknown).
+        command: program and first arguments; the number of a file descriptor is added.
+
+    Raises:
+        DemoError: the child's own, or ``AV-DEMO-ENGINE`` with the last telling line of the log.
+    """
+    job = {"arm": arm, "settings": asdict(settings), "model": str(model)}
+    with log.open("w", encoding="utf-8") as output, _child(command, job, output) as events:
+        for event in events:
+            if "result" in event:
+                return ArmResult.model_validate(event["result"])
+            if "error" in event:
+                error = event["error"]
+                raise DemoError(**{**error, "code": Code(error["code"])})
+            seen(event["phase"], event["fraction"])
+    raise DemoError(
+        Code.DEMO_ENGINE,
+        given=f"the arm {arm!s} ended early: {telling_line(log)}",
+        allowed="an engine that runs to its end",
+        fix=f"read {log}",
+    )
+
+
+def telling_line(log: Path) -> str:
+    """The last line of ``log`` that names an exception, else its last line."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    for line in reversed(lines):
+        if match := _TRACEBACK_END.match(line):
+            return match[1]
+    return next((line for line in reversed(lines) if line.strip()), "it printed nothing")
+
+
+@contextmanager
+def _child(
+    command: tuple[str, ...], job: dict[str, Any], output: Any
+) -> Iterator[Iterator[dict[str, Any]]]:
+    """Start ``command``, hand it ``job``, yield its events; leave no process behind."""
+    ours, theirs = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [*command, str(theirs)],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=(theirs,),
+            start_new_session=True,
+            env={**os.environ, **ENVIRONMENT, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
+            text=True,
+        )
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+    assert process.stdin is not None
+    with os.fdopen(ours, encoding="utf-8") as events:
+        try:
+            # A child that died at once has closed its end; its log says why.
+            with suppress(BrokenPipeError):
+                print(json.dumps(job), file=process.stdin, flush=True)
+            yield map(json.loads, events)
+        finally:
+            _end(process)
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    # Before wait(): until then the number cannot belong to anybody else.
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdin is not None:
+        with suppress(BrokenPipeError):
+            process.stdin.close()

@@ -1,0 +1,211 @@
+"""What the demonstration says in the end: a table, what the figures mean, how to serve the same.
+
+Rule: every sentence is computed from the figures, and a loss is said as plainly as a gain.
+"""
+
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from vllm_av.demo.comparison import Comparison
+from vllm_av.demo.figures import Coefficients, Load, Position
+from vllm_av.demo.settings import ENVIRONMENT, Arm, serve_line
+
+# Two equal runs on two shared cores differ by this much.
+_NOISE = 0.05
+
+
+def as_dict(comparison: Comparison) -> dict[str, Any]:
+    """Everything, for ``--json``."""
+    settings = comparison.settings
+    return {
+        "settings": {
+            "concurrency": list(settings.concurrency),
+            "num_speculative_tokens": settings.num_speculative_tokens,
+            "temperature": settings.temperature,
+            "max_tokens": settings.max_tokens,
+            "environment": ENVIRONMENT,
+        },
+        "arms": {
+            str(arm): {
+                "start_seconds": result.start_seconds,
+                "loads": [_load_dict(load) for load in result.loads],
+                "estimator": result.coefficients and result.coefficients.model_dump(),
+            }
+            for arm, result in comparison.arms.items()
+        },
+        "says": sentences(comparison),
+        "serve": serve_line(Arm.ADAPTIVE, settings, comparison.model),
+    }
+
+
+def render(comparison: Comparison, console: Console) -> None:
+    """Print tables, sentences and the ``vllm serve`` line."""
+    settings = comparison.settings
+    for number in range(len(settings.concurrency)):
+        console.print(_speed_table(comparison, number))
+    adaptive = comparison.arms[Arm.ADAPTIVE]
+    if adaptive.coefficients is not None:
+        console.print(_estimator_table(comparison, adaptive.coefficients))
+    for sentence in sentences(comparison):
+        console.print(f"- {sentence}", highlight=False)
+    console.print("\nThe same over HTTP:", highlight=False)
+    # Never wrapped: the line is there to be copied.
+    line = serve_line(Arm.ADAPTIVE, settings, comparison.model)
+    console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """What the figures mean, in words."""
+    settings = comparison.settings
+    setting = (
+        f"SmolLM2-135M-Instruct with an EAGLE head in bfloat16 on the CPU, K={_steps(comparison)}, "
+        f"temperature {settings.temperature:g}, OMP_NUM_THREADS={ENVIRONMENT['OMP_NUM_THREADS']}. "
+        f"One run each: differences below {_NOISE:.0%} mean nothing."
+    )
+    said = [setting]
+    for number, concurrency in enumerate(settings.concurrency):
+        none, fixed, adaptive = (comparison.arms[arm].loads[number] for arm in Arm)
+        about = [_speeds(none, fixed, adaptive), _steps_cost(none, fixed, adaptive)]
+        about.append(_verified(fixed, adaptive))
+        if settings.temperature == 0:
+            about.append(_same(none, fixed, adaptive))
+        said += [f"{concurrency} in flight: {sentence}" for sentence in about]
+    return said
+
+
+def _speeds(none: Load, fixed: Load, adaptive: Load) -> str:
+    return (
+        f"fixed K {_against(fixed, none)} no speculation; adaptive verification "
+        f"{_against(adaptive, none)} no speculation and {_against(adaptive, fixed)} fixed K."
+    )
+
+
+def _against(load: Load, base: Load) -> str:
+    ratio = load.tokens_per_second / base.tokens_per_second
+    if abs(ratio - 1) < _NOISE:
+        return f"was as fast ({ratio:.2f}x, within noise) as"
+    return f"was {'faster' if ratio > 1 else 'slower'} ({ratio:.2f}x) than"
+
+
+def _steps_cost(none: Load, fixed: Load, adaptive: Load) -> str:
+    """Why: speculation pays where a step gives more tokens than it takes time."""
+
+    def cost(load: Load) -> str:
+        time = load.seconds_per_step / none.seconds_per_step
+        return f"{time:.2f}x the time for {_number(load.tokens_per_step)} tokens a request"
+
+    return (
+        f"against a step without speculation, one of fixed K took {cost(fixed)}, one of adaptive "
+        f"verification {cost(adaptive)}."
+    )
+
+
+def _verified(fixed: Load, adaptive: Load) -> str:
+    drafts, all_drafts = adaptive.drafts, fixed.drafts
+    labels = sum(position.labels for position in drafts.positions)
+    said = (
+        f"adaptive verification verified {drafts.verified:,} of {drafts.scheduled:,} scheduled "
+        f"drafts, and {_share(drafts.accepted, drafts.verified)} of these were accepted; fixed K "
+        f"verified all {all_drafts.verified:,}, and "
+        f"{_share(all_drafts.accepted, all_drafts.verified)} were."
+    )
+    if not labels:
+        return f"{said} Nothing was observed, so its predictions cannot be judged here."
+    predicted = sum(position.predicted for position in drafts.positions) / labels
+    observed = sum(position.accepted for position in drafts.positions) / labels
+    return (
+        f"{said} Over its {labels:,} observed drafts it predicted {predicted:.2f} on average, "
+        f"and {observed:.2f} was observed."
+    )
+
+
+def _same(*loads: Load) -> str:
+    texts = list(zip(*(load.outputs for load in loads), strict=True))
+    same = sum(all(other == first for other in others) for first, *others in texts)
+    return (
+        f"{same} of {len(texts)} requests got the same tokens in all three arms (bfloat16 flips "
+        "near-ties; that adaptive verification changes nothing is tested in float32)."
+    )
+
+
+def _steps(comparison: Comparison) -> int:
+    return comparison.settings.num_speculative_tokens
+
+
+def _speed_table(comparison: Comparison, number: int) -> Table:
+    table = Table(
+        title=f"{comparison.settings.concurrency[number]} in flight",
+        box=box.SIMPLE,
+        title_justify="left",
+    )
+    table.add_column("arm", no_wrap=True)
+    for name in ("tokens/s", "tokens/step", "scheduled", "verified", "accepted"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for arm, result in comparison.arms.items():
+        load = result.loads[number]
+        drafts = load.drafts
+        counts = (drafts.scheduled, drafts.verified, drafts.accepted)
+        table.add_row(
+            str(arm),
+            f"{load.tokens_per_second:.1f}",
+            _number(load.tokens_per_step),
+            *("-" if arm is Arm.NONE else f"{count:,}" for count in counts),
+        )
+    return table
+
+
+def _estimator_table(comparison: Comparison, coefficients: Coefficients) -> Table:
+    table = Table(
+        title=f"The estimator of adaptive verification: slope {coefficients.slope:.3f} "
+        f"after {coefficients.refits} refits",
+        box=box.SIMPLE,
+        title_justify="left",
+    )
+    table.add_column("draft position", no_wrap=True)
+    for step in range(_steps(comparison)):
+        table.add_column(str(step + 1), justify="right")
+    table.add_row("intercept", *(f"{value:.3f}" for value in coefficients.intercepts))
+    for number, concurrency in enumerate(comparison.settings.concurrency):
+        positions = comparison.arms[Arm.ADAPTIVE].loads[number].drafts.positions
+        table.add_section()
+        rows = {
+            "predicted": [_number(position.predicted_mean) for position in positions],
+            "observed": [_number(position.observed_mean) for position in positions],
+            "observed drafts": [f"{position.labels:,}" for position in positions],
+        }
+        for name, values in rows.items():
+            table.add_row(f"{name}, {concurrency} in flight", *values)
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} ({part / whole:.0%})" if whole else "none"
+
+
+def _load_dict(load: Load) -> dict[str, Any]:
+    drafts = load.drafts
+    return {
+        **load.model_dump(exclude={"outputs", "drafts"}),
+        "tokens_per_second": load.tokens_per_second,
+        "tokens_per_step": load.tokens_per_step,
+        "seconds_per_step": load.seconds_per_step,
+        "scheduled": drafts.scheduled,
+        "verified": drafts.verified,
+        "accepted": drafts.accepted,
+        "positions": [_position_dict(position) for position in drafts.positions],
+    }
+
+
+def _position_dict(position: Position) -> dict[str, Any]:
+    return {
+        "labels": position.labels,
+        "predicted_mean": position.predicted_mean,
+        "observed_mean": position.observed_mean,
+    }
