@@ -44,11 +44,18 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
 def render(comparison: Comparison, console: Console) -> None:
     """Print tables, sentences and the ``vllm serve`` line."""
     settings = comparison.settings
-    for number in range(len(settings.concurrency)):
+    for number, concurrency in enumerate(settings.concurrency):
+        console.print(f"\n{concurrency} in flight", style="bold", highlight=False)
         console.print(_speed_table(comparison, number))
     adaptive = comparison.arms[Arm.ADAPTIVE]
     if adaptive.coefficients is not None:
-        console.print(_estimator_table(comparison, adaptive.coefficients))
+        learnt = adaptive.coefficients
+        console.print(
+            f"The estimator: slope {learnt.slope:.3f} after {learnt.refits} refits",
+            style="bold",
+            highlight=False,
+        )
+        console.print(_estimator_table(comparison, learnt))
     for sentence in sentences(comparison):
         console.print(f"- {sentence}", highlight=False)
     console.print("\nThe same over HTTP:", highlight=False)
@@ -136,11 +143,7 @@ def _steps(comparison: Comparison) -> int:
 
 
 def _speed_table(comparison: Comparison, number: int) -> Table:
-    table = Table(
-        title=f"{comparison.settings.concurrency[number]} in flight",
-        box=box.SIMPLE,
-        title_justify="left",
-    )
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("arm", no_wrap=True)
     for name in ("tokens/s", "tokens/step", "scheduled", "verified", "accepted"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -158,12 +161,7 @@ def _speed_table(comparison: Comparison, number: int) -> Table:
 
 
 def _estimator_table(comparison: Comparison, coefficients: Coefficients) -> Table:
-    table = Table(
-        title=f"The estimator of adaptive verification: slope {coefficients.slope:.3f} "
-        f"after {coefficients.refits} refits",
-        box=box.SIMPLE,
-        title_justify="left",
-    )
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("draft position", no_wrap=True)
     for step in range(_steps(comparison)):
         table.add_column(str(step + 1), justify="right")

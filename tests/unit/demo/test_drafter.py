@@ -41,7 +41,8 @@ def test_the_weights_are_one_layer_for_that_width() -> None:
     from safetensors import safe_open
 
     with safe_open(eagle() / "model.safetensors", "np") as tensors:
-        shapes = {name: tensors.get_slice(name).get_shape() for name in tensors}
+        names = tensors.keys()
+        shapes = {name: tensors.get_slice(name).get_shape() for name in names}
     assert shapes["fc.weight"] == [576, 2 * 576]
     assert {name.split(".")[1] for name in shapes if name.startswith("layers.")} == {"0"}
     assert sum(a * b for a, b in (s for s in shapes.values() if len(s) == 2)) == 4_202_496

@@ -1,0 +1,82 @@
+"""The probe's labels, on the smallest thing that looks like an engine.
+
+That the counts equal those of vLLM's own estimator is tested on the real one (tests/engine).
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from vllm_av.demo.probe import Probe
+from vllm_av.errors import Code, DemoError
+
+
+def _engine(speculator: object) -> SimpleNamespace:
+    runner = SimpleNamespace(speculator=speculator, execute_model=lambda scheduler_output: "output")
+    worker = SimpleNamespace(worker=SimpleNamespace(model_runner=runner))
+    core = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=worker))
+    return SimpleNamespace(engine_core=SimpleNamespace(engine_core=core))
+
+
+def _runner(engine: SimpleNamespace) -> SimpleNamespace:
+    return engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
+
+
+def _speculator(estimator: object) -> SimpleNamespace:
+    return SimpleNamespace(
+        acceptance_estimator=estimator,
+        num_speculative_steps=3,
+        observe_verification=lambda idx_mapping, num_sampled, num_rejected: None,
+    )
+
+
+def test_a_label_is_an_accepted_draft_or_the_first_rejected_one() -> None:
+    # Slots 2, 0 and 1 hold the predictions of the rows 0, 1 and 2.
+    predictions = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9]])
+    estimator = SimpleNamespace(
+        predictions=predictions, slope=np.array([0.5]), intercepts=np.array([-0.2]), _refits=4
+    )
+    engine = _engine(_speculator(estimator))
+    probe = Probe(engine)
+    # One accepted and two rejected; all three accepted; none of three verified; a prefill chunk.
+    idx, sampled, rejected = np.array([2, 0, 1, 1]), np.array([2, 4, 1, 0]), np.array([2, 0, 0, 0])
+    _runner(engine).speculator.observe_verification(idx, sampled, rejected)
+    first, second, third = probe.drafts.positions
+    assert (first.labels, first.accepted) == (2, 2)
+    assert (second.labels, second.accepted) == (2, 1)
+    assert (third.labels, third.accepted) == (1, 1)  # the draft after a rejection is no label
+    assert first.predicted == pytest.approx(0.7 + 0.1)
+    assert second.predicted == pytest.approx(0.8 + 0.2)
+    assert third.predicted == pytest.approx(0.3)
+    assert (probe.drafts.verified, probe.drafts.accepted) == (6, 4)
+    coefficients = probe.coefficients()
+    assert coefficients is not None
+    assert coefficients.refits == 4
+
+
+def test_scheduled_drafts_are_counted_before_the_step() -> None:
+    engine = _engine(_speculator(None))
+    probe = Probe(engine)
+    plan = SimpleNamespace(scheduled_spec_decode_tokens={"a": [1, 2, 3], "b": [4]})
+    assert _runner(engine).execute_model(plan) == "output"
+    assert probe.drafts.scheduled == 4
+    probe.reset()
+    assert probe.drafts.scheduled == 0
+    assert len(probe.drafts.positions) == 3
+
+
+def test_without_speculation_there_is_nothing_to_read() -> None:
+    probe = Probe(_engine(None))
+    assert probe.drafts.positions == []
+    assert probe.coefficients() is None
+
+
+def test_another_engine_is_refused_by_the_name_it_lacks() -> None:
+    engine = _engine(_speculator(None))
+    del _runner(engine).speculator.observe_verification
+    with pytest.raises(DemoError, match="'observe_verification'") as caught:
+        Probe(engine)
+    assert caught.value.code is Code.DEMO_PROBE
+    with pytest.raises(DemoError, match="'engine_core'"):
+        Probe(SimpleNamespace(engine_core=SimpleNamespace()))

@@ -1,0 +1,137 @@
+"""What is said follows from the figures: a loss is called a loss, and nothing is invented."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from vllm_av.demo.comparison import Comparison
+from vllm_av.demo.figures import ArmResult, Coefficients, Drafts, Load, Position
+from vllm_av.demo.report import as_dict, render, sentences
+from vllm_av.demo.settings import Arm, Settings, serve_line
+
+_SETTINGS = Settings(concurrency=(4,), num_speculative_tokens=2)
+
+
+def _load(seconds: float, drafts: Drafts, outputs: tuple[int, ...] = (7, 8)) -> Load:
+    return Load(
+        concurrency=4,
+        requests=2,
+        seconds=seconds,
+        tokens=102,
+        steps=100,
+        request_steps=52,
+        drafts=drafts,
+        outputs=[[token] for token in outputs],
+    )
+
+
+def _comparison(
+    none: float = 1.0,
+    fixed: float = 2.0,
+    adaptive: float = 1.6,
+    settings: Settings = _SETTINGS,
+    observed: bool = True,
+    outputs: tuple[int, ...] = (7, 8),
+) -> Comparison:
+    positions = [Position(labels=20, accepted=8, predicted=9.0), Position()]
+    trimmed = Drafts(
+        scheduled=80, verified=20, accepted=8, positions=positions if observed else [Position()] * 2
+    )
+    every = Drafts(scheduled=80, verified=80, accepted=12, positions=[Position()] * 2)
+    loads = {
+        Arm.NONE: _load(none, Drafts()),
+        Arm.FIXED: _load(fixed, every),
+        Arm.ADAPTIVE: _load(adaptive, trimmed, outputs),
+    }
+    learnt = Coefficients(slope=0.51, intercepts=[-0.3, -0.1], refits=2)
+    arms = {
+        arm: ArmResult(
+            start_seconds=1.0, loads=[load], coefficients=learnt if arm is Arm.ADAPTIVE else None
+        )
+        for arm, load in loads.items()
+    }
+    return Comparison(settings, Path("/m"), arms)
+
+
+def test_a_slower_arm_is_called_slower() -> None:
+    said = " ".join(sentences(_comparison()))
+    assert "fixed K was slower (0.50x) than no speculation" in said
+    assert "verification was slower (0.62x) than no speculation" in said
+    assert "and was faster (1.25x) than fixed K" in said
+
+
+def test_a_faster_arm_is_called_faster() -> None:
+    said = " ".join(sentences(_comparison(none=2.0, fixed=1.0, adaptive=0.5)))
+    assert "fixed K was faster (2.00x) than no speculation" in said
+    assert "verification was faster (4.00x) than no speculation" in said
+
+
+def test_a_small_difference_is_called_noise() -> None:
+    said = " ".join(sentences(_comparison(fixed=1.04)))
+    assert "fixed K was as fast (0.96x, within noise) as no speculation" in said
+
+
+def test_the_cost_of_a_step_is_told() -> None:
+    said = " ".join(sentences(_comparison()))
+    assert "one of fixed K took 2.00x the time for 2.00 tokens a request" in said
+
+
+def test_predictions_are_compared_with_what_was_observed() -> None:
+    said = " ".join(sentences(_comparison()))
+    assert "verified 20 of 80 scheduled drafts, and 8 (40%) of these were accepted" in said
+    assert "fixed K verified all 80, and 12 (15%) were" in said
+    assert "Over its 20 observed drafts it predicted 0.45 on average, and 0.40 was" in said
+
+
+def test_without_labels_nothing_is_claimed() -> None:
+    said = " ".join(sentences(_comparison(observed=False)))
+    assert "Nothing was observed" in said
+    assert "on average" not in said
+
+
+def test_tokens_are_compared_at_temperature_zero_alone() -> None:
+    assert "same tokens" not in " ".join(sentences(_comparison()))
+    greedy = Settings(concurrency=(4,), num_speculative_tokens=2, temperature=0)
+    said = " ".join(sentences(_comparison(settings=greedy, outputs=(7, 9))))
+    assert "1 of 2 requests got the same tokens in all three arms" in said
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_text_holds_every_figure(width: int) -> None:
+    stream = io.StringIO()
+    render(_comparison(), Console(file=stream, width=width))
+    text = stream.getvalue()
+    lines = text.splitlines()
+    row = next(line.split() for line in lines if line.split()[:2] == ["adaptive", "verification"])
+    assert row[2:] == ["63.8", "2.00", "80", "20", "8"]
+    assert next(line.split() for line in lines if "no speculation" in line)[2:] == [
+        "102.0", "2.00", "-", "-", "-",
+    ]  # fmt: skip
+    assert "scheduled" in text
+    assert "slope 0.510 after 2 refits" in text
+    assert next(line.split() for line in lines if "intercept" in line)[1:] == ["-0.300", "-0.100"]
+    assert next(line.split() for line in lines if "predicted, 4" in line)[-2:] == ["0.45", "-"]
+    assert lines[-1] == serve_line(Arm.ADAPTIVE, _SETTINGS, Path("/m"))
+    assert all(len(line) <= width for line in lines[:-1])
+
+
+def test_json_holds_every_figure_and_no_texts() -> None:
+    answer = json.loads(json.dumps(as_dict(_comparison())))
+    load = answer["arms"]["adaptive verification"]["loads"][0]
+    assert load["tokens_per_second"] == pytest.approx(102 / 1.6)
+    assert (load["scheduled"], load["verified"], load["accepted"]) == (80, 20, 8)
+    assert load["positions"][0] == {"labels": 20, "predicted_mean": 0.45, "observed_mean": 0.4}
+    assert load["positions"][1] == {"labels": 0, "predicted_mean": None, "observed_mean": None}
+    assert answer["arms"]["fixed K"]["estimator"] is None
+    assert "outputs" not in load
+    assert answer["says"] == sentences(_comparison())
+
+
+def test_the_first_token_counts_as_no_decode_step() -> None:
+    load = _load(1.0, Drafts())
+    assert load.tokens_per_step == 100 / 50
+    only_first = load.model_copy(update={"tokens": 2, "request_steps": 2})
+    assert only_first.tokens_per_step is None

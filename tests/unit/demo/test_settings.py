@@ -1,0 +1,76 @@
+"""Options are checked at the edge; the engine and the printed line come from one description."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_av.demo.settings import (
+    ENVIRONMENT,
+    Arm,
+    Settings,
+    engine_arguments,
+    num_prompts,
+    serve_command,
+    serve_line,
+)
+from vllm_av.errors import Code, DemoError
+
+_MODEL = Path("/models/a folder/smollm2")
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [
+        ("concurrency", (0,)),
+        ("concurrency", (33,)),
+        ("concurrency", (8, 8)),
+        ("concurrency", ()),
+        ("num_speculative_tokens", 0),
+        ("num_speculative_tokens", 9),
+        ("temperature", 0.009),
+        ("temperature", -1.0),
+        ("temperature", float("nan")),
+        ("max_tokens", 7),
+        ("max_tokens", 257),
+    ],
+)
+def test_out_of_range_names_the_option(option: str, wrong: Any) -> None:
+    with pytest.raises(DemoError) as caught:
+        Settings(**{option: wrong})
+    assert caught.value.code is Code.DEMO_OPTION
+    assert f"--{option.replace('_', '-')} " in caught.value.given
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.01, 2.0])
+def test_the_bounds_are_allowed(temperature: float) -> None:
+    assert Settings((1, 32), 8, temperature, 256).temperature == temperature
+
+
+def test_the_arms_differ_in_the_speculative_config_alone() -> None:
+    arguments = [engine_arguments(arm, Settings(), _MODEL) for arm in Arm]
+    speculative = [each.pop("speculative_config", None) for each in arguments]
+    assert arguments[0] == arguments[1] == arguments[2]
+    assert speculative[0] is None
+    assert speculative[2] == {**speculative[1], "enable_adaptive_verification": True}
+    assert speculative[1]["draft_sample_method"] == "probabilistic"
+
+
+def test_the_engine_has_room_for_what_is_sent() -> None:
+    arguments = engine_arguments(Arm.ADAPTIVE, Settings(concurrency=(1, 8)), _MODEL)
+    assert arguments["max_num_seqs"] == 8
+    assert num_prompts(8) == 24
+
+
+def test_the_printed_line_survives_a_shell() -> None:
+    settings = Settings(num_speculative_tokens=3)
+    words = shlex.split(serve_line(Arm.ADAPTIVE, settings, _MODEL))
+    command = serve_command(Arm.ADAPTIVE, settings, _MODEL)
+    assert words == [f"{name}={value}" for name, value in ENVIRONMENT.items()] + command
+    assert command[:3] == ["vllm", "serve", str(_MODEL)]
+    assert "--enforce-eager" in command
+    assert "--no-enable-prefix-caching" in command
+    config = json.loads(command[command.index("--speculative-config") + 1])
+    assert config == engine_arguments(Arm.ADAPTIVE, settings, _MODEL)["speculative_config"]
