@@ -1,7 +1,7 @@
 """One file's part of a git diff: parse, apply, render.
 
 Rule: exact or refused. Every hunk lies where it says, every context line equals the file's, no
-fuzz, no offset. Renames, copies, and binary diffs do not occur in a series and are refused.
+fuzz, no offset. Renames, copies, changes of mode, and binary diffs are refused.
 """
 
 import hashlib
@@ -96,10 +96,6 @@ def _parse_one(lines: Sequence[bytes], at: int) -> tuple[FileDiff, int]:
             old_mode, new_mode = None, _mode(value)
         elif key == b"deleted file mode":
             old_mode, new_mode = _mode(value), None
-        elif key == b"old mode":
-            old_mode = _mode(value)
-        elif key == b"new mode":
-            new_mode = _mode(value)
         elif index := _INDEX.fullmatch(lines[at]):
             if index[3]:
                 old_mode = new_mode = _mode(index[3])
@@ -272,10 +268,8 @@ def render_diff(
         text.append(b"new file mode %o\n" % (new_mode or 0))
     elif new_mode is None:
         text.append(b"deleted file mode %o\n" % old_mode)
-    elif old_mode != new_mode:
-        text.append(b"old mode %o\nnew mode %o\n" % (old_mode, new_mode))
     if old != new:
-        mode = b" %o" % old_mode if old_mode and old_mode == new_mode else b""
+        mode = b" %o" % old_mode if old_mode and new_mode else b""
         ids = blob_id(old).encode(), blob_id(new).encode()
         text.append(b"index %s..%s%s\n" % (*ids, mode))
     body = hunks(split_lines(old or b""), split_lines(new or b""), script)

@@ -15,8 +15,9 @@ from vllm_av.errors import Code, PatchError
 from vllm_av.patching.diff import apply_diff, malformed, render_diff
 from vllm_av.patching.mail import Patch, compose, parse_patch
 from vllm_av.patching.script import Block, tidy
+from vllm_av.patching.tree import GROUPS
 
-_ENTRY = re.compile(r"[a-z0-9_-]+/[A-Za-z0-9._-]+\.patch")
+_ENTRY = re.compile(rf"({'|'.join(GROUPS)})/[A-Za-z0-9._-]+\.patch")
 
 Files = dict[str, bytes | None]
 """Path below site-packages -> content; None: there is no such file."""
@@ -129,7 +130,7 @@ def entries(folder: Path) -> list[str]:
         if not name:
             continue
         if not _ENTRY.fullmatch(name):
-            raise malformed(f"series lists {name!r}, not group/name.patch")
+            raise malformed(f"series lists {name!r}, not {' or '.join(GROUPS)}/name.patch")
         if name in found:
             raise malformed(f"series lists {name} twice")
         found.append(name)

@@ -1,0 +1,161 @@
+"""Apply a series to an installed vLLM, and take it back.
+
+Rule: all is computed in memory and checked before the first write. A file that is neither as the
+wheel brought it nor as a series of ours left it is somebody's work: nothing is changed then.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vllm_av.errors import Code, PatchError
+from vllm_av.patching.files import locked
+from vllm_av.patching.goal import Goal, goal_of, pristine_files
+from vllm_av.patching.inuse import refuse_if_used
+from vllm_av.patching.series import Series
+from vllm_av.patching.state import (
+    Manifest,
+    Snapshot,
+    bytecode_of,
+    content_sum,
+    drifted,
+    load_manifest,
+    sum_of,
+)
+from vllm_av.patching.transaction import Plan, pending, recover, run
+from vllm_av.patching.tree import Tree, groups_for
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did."""
+
+    done: str
+    """``applied``, ``upgraded``, ``already applied``, ``reverted``, or ``nothing to revert``."""
+    patches: tuple[str, ...]
+    files: tuple[str, ...]
+    notes: tuple[str, ...]
+    """What was found and mended on the way."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same, for ``--json``."""
+        return asdict(self)
+
+
+def select(series: Series, tree: Tree, groups: Sequence[str] = ()) -> Series:
+    """The patches to apply: those of ``groups``, or of the groups that fit the distribution.
+
+    Raises:
+        PatchError: AV-PATCH-NO-SERIES, on a group without patches.
+    """
+    wanted = groups or [group for group in series.groups if group in groups_for(*_id(tree))]
+    unknown = set(wanted) - set(series.groups)
+    if unknown or not wanted:
+        raise PatchError(
+            Code.PATCH_NO_SERIES,
+            f"no patch of group {', '.join(sorted(unknown)) or 'core'} for {tree.dist} "
+            f"{tree.version}",
+            f"the series for {series.version} has: {', '.join(series.groups) or 'no patch'}",
+            "choose with --group",
+        )
+    return series.only(wanted)
+
+
+def apply(tree: Tree, series: Series) -> Outcome:
+    """Bring the tree to the state of ``series``, from pristine or from another state of ours.
+
+    Raises:
+        PatchError: AV-PATCH-CONFLICT, -NOT-PRISTINE, -DRIFT, -IN-USE, -BUSY, -WRITE, or -STATE;
+            the tree is then as it was.
+    """
+    names = tuple(patch.name for patch in series.patches)
+    with locked(tree.site):
+        notes = _mend(tree)
+        manifest = load_manifest(tree)
+        goal = goal_of(tree, series, manifest)
+        files = tuple(path for path in goal.wanted if path != tree.record_path)
+        if manifest and manifest.digest == series.digest and goal.reached(tree):
+            return Outcome("already applied", names, files, notes)
+        _refuse_drift(tree, manifest, goal)
+        refuse_if_used(tree)
+        run(tree, goal.plan(tree, manifest))
+    return Outcome("upgraded" if manifest else "applied", names, files, notes)
+
+
+def revert(tree: Tree) -> Outcome:
+    """Give every file back as the wheel brought it.
+
+    Raises:
+        PatchError: AV-PATCH-DRIFT, -IN-USE, -BUSY, -WRITE, or -STATE; the tree is then as it was.
+    """
+    with locked(tree.site):
+        notes = _mend(tree)
+        manifest = load_manifest(tree)
+        if manifest is None:
+            return Outcome("nothing to revert", (), (), notes)
+        _refuse_drift(tree, manifest, None)
+        refuse_if_used(tree)
+        after: dict[str, Snapshot | None] = dict.fromkeys(bytecode_of(tree.site, manifest.sources))
+        after |= pristine_files(tree, manifest, manifest.sources)
+        run(tree, Plan("revert", after, None, {}, dropped=manifest.folders))
+    files = tuple(path for path in manifest.sources if path != tree.record_path)
+    return Outcome("reverted", tuple(patch.name for patch in manifest.patches), files, notes)
+
+
+def outlived(tree: Tree, manifest: Manifest) -> str | None:
+    """Why a record speaks of a vLLM that is gone; None where it does not."""
+    if (manifest.dist, manifest.version) != _id(tree):
+        return f"it was {manifest.dist} {manifest.version} that had been patched"
+    for path, change in manifest.sources.items():
+        if content_sum(tree.site / path) == sum_of(change.after):
+            return None
+    return "vLLM was installed again since it had been patched"
+
+
+def _id(tree: Tree) -> tuple[str, str]:
+    return tree.dist, tree.version
+
+
+def _mend(tree: Tree) -> tuple[str, ...]:
+    """End what a stopped command began; forget a record of a vLLM that is gone."""
+    notes = []
+    if pending(tree):
+        refuse_if_used(tree)
+    if note := recover(tree):
+        notes.append(note)
+    manifest = load_manifest(tree)
+    why = manifest and outlived(tree, manifest)
+    if manifest and why:
+        refuse_if_used(tree)
+        # Files that only our series brought would outlive it too.
+        ours = [
+            path
+            for path, change in manifest.sources.items()
+            if change.before is None
+            and path not in tree.record
+            and content_sum(tree.site / path) == sum_of(change.after)
+        ]
+        gone = dict.fromkeys([*ours, *bytecode_of(tree.site, ours)])
+        run(tree, Plan("clean-up", gone, None, {}, dropped=manifest.folders))
+        notes.append(f"removed an old record: {why}")
+    return tuple(notes)
+
+
+def _refuse_drift(tree: Tree, manifest: Manifest | None, goal: Goal | None) -> None:
+    if manifest is None:
+        return
+    edited = [
+        path
+        for path in drifted(tree.site, manifest.sources)
+        if goal is None
+        or path not in goal.wanted
+        or content_sum(tree.site / path) != sum_of(goal.wanted[path])
+    ]
+    if edited:
+        raise PatchError(
+            Code.PATCH_DRIFT,
+            f"edited since the series was applied: {', '.join(edited)}",
+            "only vllm_av changes the files that it patched",
+            f"keep the edits with `vllm-av patch export`, or take the stored file from {tree.state}"
+            "/originals",
+        )

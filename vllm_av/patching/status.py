@@ -1,0 +1,141 @@
+"""In which state is an installed vLLM? Reads only, so that anything may ask at any time."""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from vllm_av.errors import Code, PatchError
+from vllm_av.patching.files import locked
+from vllm_av.patching.goal import pristine_bytes
+from vllm_av.patching.install import outlived, select
+from vllm_av.patching.series import Series, read_series, series_root, versions
+from vllm_av.patching.state import Manifest, drifted, load_manifest
+from vllm_av.patching.transaction import leftovers, pending
+from vllm_av.patching.tree import Tree, find_tree
+
+
+class State(StrEnum):
+    """One word for a tree."""
+
+    PRISTINE = "pristine"
+    """As the wheel brought it, where the series looks."""
+    APPLIED = "applied"
+    """The series that this vllm_av carries is applied."""
+    OUTDATED = "outdated"
+    """Another text of the series, or a choice of its groups, is applied."""
+    DRIFTED = "drifted"
+    """Somebody edited files that the series changed or would change."""
+    INTERRUPTED = "interrupted"
+    """A command was killed in between; the next one ends it."""
+    STALE = "stale"
+    """The record speaks of a vLLM that has been replaced."""
+    UNSUPPORTED = "unsupported"
+    """There is no series for this version of vLLM."""
+    MISSING = "missing"
+    """There is no vLLM."""
+
+
+GOOD = {State.PRISTINE, State.APPLIED, State.OUTDATED}
+
+
+@dataclass(frozen=True)
+class Status:
+    """The answer of :func:`status`."""
+
+    state: State
+    line: str
+    """What it is and what to do, for people."""
+    site: str | None = None
+    dist: str | None = None
+    version: str | None = None
+    groups: tuple[str, ...] = ()
+    patches: tuple[str, ...] = ()
+    applied_at: str | None = None
+    applied_by: str | None = None
+    """Version of vllm_av."""
+    files: tuple[str, ...] = ()
+    """Drifted: the files. Applied: the files that the series changed."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same, for ``--json``."""
+        return asdict(self)
+
+
+def status(site: Path | None = None) -> Status:
+    """The state of this interpreter's vLLM, or of the one below ``site``.
+
+    Raises:
+        PatchError: AV-PATCH-TWO-VLLM, AV-PATCH-BUSY, AV-PATCH-STATE, AV-PATCH-SERIES.
+    """
+    try:
+        tree = find_tree(site)
+    except PatchError as error:
+        if error.code is not Code.PATCH_NO_VLLM:
+            raise
+        return Status(State.MISSING, f"{error.given}; {error.fix}")
+    with locked(tree.site):
+        return _status(tree)
+
+
+def _status(tree: Tree) -> Status:
+    def answer(state: State, line: str, **more: Any) -> Status:
+        line = f"{tree.dist} {tree.version}: {line}"
+        return Status(state, line, str(tree.site), tree.dist, tree.version, **more)
+
+    if found := pending(tree):
+        verb = found[0].verb
+        return answer(
+            State.INTERRUPTED,
+            f"a command to {verb} was stopped half-way; run `vllm-av patch apply` or "
+            "`vllm-av patch revert`, which first ends it",
+        )
+    manifest = load_manifest(tree)
+    try:
+        series = select(read_series(series_root(), tree.version), tree)
+    except PatchError as error:
+        if error.code is not Code.PATCH_NO_SERIES:
+            raise
+        series = None
+    if manifest:
+        return _patched(tree, manifest, series)
+    if series is None:
+        served = ", ".join(versions(series_root()))
+        return answer(State.UNSUPPORTED, f"no series for it (there is one for {served})")
+    try:
+        paths = {diff.path for patch in series.patches for diff in patch.diffs}
+        pristine_bytes(tree, None, sorted(paths))
+    except PatchError as error:
+        return answer(State.DRIFTED, f"{error.given}; {error.fix}")
+    spare = "; a stopped command left files, which the next one removes" if leftovers(tree) else ""
+    return answer(State.PRISTINE, f"not patched; `vllm-av patch apply` applies the series{spare}")
+
+
+def _patched(tree: Tree, manifest: Manifest, series: Series | None) -> Status:
+    def answer(state: State, line: str, files: tuple[str, ...]) -> Status:
+        return Status(
+            state,
+            f"{tree.dist} {tree.version}: {line}",
+            str(tree.site),
+            tree.dist,
+            tree.version,
+            manifest.groups,
+            tuple(patch.name for patch in manifest.patches),
+            manifest.applied_at,
+            manifest.vllm_av,
+            files,
+        )
+
+    if why := outlived(tree, manifest):
+        return answer(State.STALE, f"{why}; the next apply or revert removes the record", ())
+    if edited := drifted(tree.site, manifest.sources):
+        names = ", ".join(edited)
+        return answer(State.DRIFTED, f"edited since it was patched: {names}", tuple(edited))
+    when = f"{len(manifest.patches)} patches applied {manifest.applied_at}"
+    by = f"by vllm_av {manifest.vllm_av}"
+    files = tuple(path for path in manifest.sources if path != tree.record_path)
+    if series and series.digest == manifest.digest:
+        return answer(State.APPLIED, f"{when} {by}", files)
+    return answer(
+        State.OUTDATED, f"{when} {by}; `vllm-av patch apply` brings this version's series", files
+    )
