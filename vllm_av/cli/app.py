@@ -57,10 +57,15 @@ def _run(args: list[str]) -> int:
     except VllmAvError as error:
         return _mistake(error, as_json=as_json)
     except Exception as error:
-        usage = _usage_error(error, args)
-        if usage is None:
+        # Typer's own classes for these moved between releases; each has had ``format_message``.
+        describe = getattr(error, "format_message", None)
+        if describe is None:
             raise
-        return _mistake(usage, as_json=as_json)
+        message = str(describe()).strip()
+        if message.startswith("Usage: "):  # a group of verbs was called without one
+            typer.echo(message)
+            return EXIT_MISTAKE
+        return _mistake(_usage_error(message, args), as_json=as_json)
 
 
 def _invoke(app: typer.Typer, args: list[str], program: str) -> int:
@@ -103,19 +108,12 @@ def _verb(context: typer.Context) -> None:
     raise typer.Exit(_invoke(module.app, context.args, f"{PROGRAM} {verb}"))
 
 
-def _usage_error(error: Exception, args: list[str]) -> SetupError | None:
-    """What typer raises for a wrong command line, as one of ours; None for any other error.
-
-    Typer's own classes for these moved between releases; each has had ``format_message``.
-    """
-    describe = getattr(error, "format_message", None)
-    if describe is None:
-        return None
+def _usage_error(message: str, args: list[str]) -> SetupError:
     verb = next((arg for arg in args if arg in VERBS), None)
     command = f"{PROGRAM} {verb}" if verb else PROGRAM
     return SetupError(
         Code.USAGE,
-        given=str(describe()).strip().rstrip("."),
+        given=message.rstrip("."),
         allowed=f"verbs: {', '.join(VERBS)}" if verb is None else f"the options of `{command}`",
         fix=f"see `{command} --help`",
     )

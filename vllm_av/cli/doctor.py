@@ -48,8 +48,8 @@ def _print(report: Report) -> None:
         place = f" ({dist.location})" if dist and name.startswith("vllm") else ""
         _row(name, (version or "not installed") + place)
     _section("patches")
-    _row("status", " ".join(filter(None, (report.patches.state, report.patches.reason))))
-    _rows("applied", report.patches.applied)
+    _row(report.patches.state, report.patches.line)
+    _rows("", report.patches.patches)
     _section("plugins")
     _rows("", (f"{p.group}: {p.name} = {p.value} ({p.dist})" for p in report.plugins))
     _section("triton backends")

@@ -89,6 +89,21 @@ def test_a_verb_answers_its_own_help(run: Run) -> None:
     assert out.startswith("Usage: vllm-av doctor ")
 
 
+def test_a_verb_of_several_shows_its_help_when_called_alone(run: Run) -> None:
+    code, out, err = run("patch")
+    assert (code, err) == (2, "")
+    assert out.startswith("Usage: vllm-av patch ")
+    assert "\n  apply " in out
+
+
+def test_a_mistake_below_a_verb_is_one_line(run: Run) -> None:
+    code, _, err = run("patch", "bogus")
+    assert code == 2
+    assert err.startswith(
+        "error: [AV-USAGE] No such command 'bogus'; the options of `vllm-av patch`"
+    )
+
+
 def test_a_verb_that_cannot_be_loaded_is_one_line(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

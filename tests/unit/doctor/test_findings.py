@@ -10,6 +10,7 @@ from vllm_av.doctor.dists import Installed
 from vllm_av.doctor.machine import Gpu, Machine
 from vllm_av.doctor.patches import Patches
 from vllm_av.errors import Code
+from vllm_av.patching.status import State
 
 Look = Callable[[], Installed]
 Make = Callable[..., None]
@@ -17,7 +18,7 @@ Make = Callable[..., None]
 PLUGIN = "[vllm.general_plugins]\nvllm_av = vllm_av.plugin:register\n"
 BACKEND = "[triton.backends]\ncpu = vllm_av.triton_shim\n"
 TRITON = "[triton.backends]\nnvidia = triton.backends.nvidia\namd = triton.backends.amd\n"
-APPLIED = Patches("applied")
+APPLIED = Patches("applied", "all of them")
 NOBIND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
@@ -47,7 +48,7 @@ def test_a_sound_environment_has_no_findings(look: Look, machine: Machine) -> No
 
 
 def test_an_empty_environment_names_all_that_is_missing(look: Look, machine: Machine) -> None:
-    codes = _codes(look, machine, patches=Patches("no vllm"))
+    codes = _codes(look, machine, patches=Patches("missing", "no vLLM"))
     assert codes == [("fault", Code.ENV_NO_VLLM), ("fault", Code.ENV_PLUGIN)]
 
 
@@ -121,24 +122,21 @@ def test_advice_leaves_the_environment_healthy(look: Look, machine: Machine) -> 
 
 @pytest.mark.usefixtures("sound")
 @pytest.mark.parametrize(
-    ("patches", "code"),
-    [
-        (Patches("not applied", series=("cpu/a.patch",)), Code.ENV_PATCHES),
-        (Patches("outdated", series=("cpu/a.patch",)), Code.ENV_PATCHES),
-        (Patches("no series", "no series for vLLM 9", Code.PATCH_NO_SERIES), Code.PATCH_NO_SERIES),
-        (Patches("drifted", code=Code.PATCH_DRIFT, files=("vllm/x.py",)), Code.PATCH_DRIFT),
-        (Patches("unknown", "the record is damaged", Code.PATCH_STATE), Code.PATCH_STATE),
-    ],
+    ("state", "level"),
+    [(state, "advice" if state is State.OUTDATED else "fault") for state in State],
 )
 def test_patches_that_are_not_as_they_should_be(
-    patches: Patches, code: Code, look: Look, machine: Machine
+    state: State, level: str, look: Look, machine: Machine
 ) -> None:
-    assert _codes(look, machine, patches=patches) == [("fault", code)]
+    found = _codes(look, machine, patches=Patches(state.value, "a line"))
+    sound = state in (State.APPLIED, State.MISSING)
+    assert found == ([] if sound else [(level, Code.ENV_PATCHES)])
 
 
 @pytest.mark.usefixtures("sound")
-def test_a_series_without_patches_for_this_vllm_is_no_fault(look: Look, machine: Machine) -> None:
-    assert _codes(look, machine, patches=Patches("not applied")) == []
+def test_a_patch_status_that_cannot_be_read_keeps_its_code(look: Look, machine: Machine) -> None:
+    unknown = Patches("unknown", "the record is damaged", Code.PATCH_STATE)
+    assert _codes(look, machine, patches=unknown) == [("fault", Code.PATCH_STATE)]
 
 
 @pytest.mark.usefixtures("sound")
