@@ -1,19 +1,21 @@
 """``vllm-av patch``: the series and the installed vLLM."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vllm_av.cli.output import EXIT_NO, emit, mistakes
+from vllm_av.patching.export import export as export_series
 from vllm_av.patching.install import Outcome, select
 from vllm_av.patching.install import apply as apply_series
 from vllm_av.patching.install import revert as revert_series
 from vllm_av.patching.series import read_series, series_root
 from vllm_av.patching.status import GOOD
 from vllm_av.patching.status import status as status_of
-from vllm_av.patching.tree import find_tree, wheel_source
-from vllm_av.patching.verify import tree_source
+from vllm_av.patching.tree import find_tree
+from vllm_av.patching.verify import source_at, tree_source
 from vllm_av.patching.verify import verify as verify_series
 
 app = typer.Typer(no_args_is_help=True, help=__doc__, rich_markup_mode=None)
@@ -41,7 +43,7 @@ def verify(
 ) -> None:
     """Is the series for this vLLM as it must be? Names every problem."""
     with mistakes(as_json=as_json):
-        source = wheel_source(wheel) if wheel else tree_source(find_tree(site))
+        source = source_at(wheel) if wheel else tree_source(find_tree(site))
         report = verify_series(series_root(), source)
 
     def text() -> None:
@@ -99,6 +101,65 @@ def status(site: Site = None, as_json: Json = False) -> None:
     emit(found.as_dict(), as_json=as_json, text=text)
     if found.state not in GOOD:
         raise typer.Exit(EXIT_NO)
+
+
+@app.command()
+def export(
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder to write to. Without it: where the series lies.", file_okay=False
+        ),
+    ] = None,
+    patch: Annotated[
+        str | None,
+        typer.Option(
+            help="group/name.patch that takes the edits. Without it: the last one that "
+            "touches the edited file."
+        ),
+    ] = None,
+    new: Annotated[
+        str | None,
+        typer.Option(help="group/name.patch to make of the edits, last in the series."),
+    ] = None,
+    message: Annotated[
+        Path | None,
+        typer.Option(help="With --new: a file with title, body and trailers.", exists=True),
+    ] = None,
+    pristine: Annotated[
+        Path | None,
+        typer.Option(
+            help="The same vLLM unedited, a wheel or a folder as for --site: wanted for "
+            "files that no patch touched before.",
+            exists=True,
+        ),
+    ] = None,
+    site: Site = None,
+    as_json: Json = False,
+) -> None:
+    """Write the series again, with what was edited in the patched vLLM."""
+    if bool(new) != bool(message) or (new and patch):
+        raise typer.BadParameter("--new and --message belong together, and exclude --patch")
+    with mistakes(as_json=as_json):
+        tree = find_tree(site)
+        series = read_series(series_root(), tree.version)
+        outcome = export_series(
+            tree,
+            source_at(pristine) if pristine else tree_source(tree),
+            series,
+            to or series.folder,
+            into=patch,
+            new=(new, message.read_text()) if new and message else None,
+            date=datetime.now(UTC).replace(microsecond=0),
+        )
+
+    def text() -> None:
+        for name in outcome.written:
+            typer.echo(f"wrote {name}")
+        counts = f"{len(outcome.edited)} edited files, {len(outcome.written)} files written"
+        typer.echo(f"{counts} to {outcome.folder}")
+
+    emit(outcome.as_dict(), as_json=as_json, text=text)
 
 
 def _answer(outcome: Outcome, where: str, *, as_json: bool) -> None:

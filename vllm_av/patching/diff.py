@@ -212,6 +212,16 @@ def apply_diff(diff: FileDiff, old: bytes | None) -> tuple[bytes | None, list[Bl
     return content, script
 
 
+def reverse_diff(diff: FileDiff) -> FileDiff:
+    """The change that takes ``diff`` back."""
+    signs = {b"+": b"-", b"-": b"+", b" ": b" "}
+    hunks = (
+        Hunk(hunk.new_start, hunk.old_start, tuple((signs[s], line) for s, line in hunk.lines))
+        for hunk in diff.hunks
+    )
+    return FileDiff(diff.path, diff.new_mode, diff.old_mode, tuple(hunks))
+
+
 def _apply_hunk(
     diff: FileDiff,
     hunk: Hunk,

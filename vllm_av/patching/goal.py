@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 
 from vllm_av import __version__
 from vllm_av.errors import Code, PatchError
+from vllm_av.patching.diff import apply_diff, reverse_diff
 from vllm_av.patching.series import Files, Series, apply_patch
 from vllm_av.patching.state import (
     MANIFEST,
@@ -36,7 +37,10 @@ class Goal:
     """The files of all paths that a series changes, RECORD among them, as they shall be."""
 
     series: Series
-    wanted: Mapping[str, Snapshot | None]
+    pristine: dict[str, Snapshot | None]
+    bytecode: dict[str, Snapshot | None]
+    """Of pristine files: a revert gives it back."""
+    wanted: dict[str, Snapshot | None]
 
     def reached(self, tree: Tree) -> bool:
         """Is every file as it shall be?"""
@@ -47,10 +51,11 @@ class Goal:
     def plan(self, tree: Tree, manifest: Manifest | None) -> Plan:
         """The transaction from the tree as it is, with ``manifest`` applied, to this goal."""
         dropped = [path for path in manifest.sources if path not in self.wanted] if manifest else []
-        stored = pristine_files(tree, manifest, self.wanted)
+        stored = self.pristine | self.bytecode
+        given_back = pristine_files(tree, manifest, dropped)
         end: dict[str, Snapshot | None] = {}
         end |= dict.fromkeys(bytecode_of(tree.site, [*self.wanted, *dropped]))
-        end |= pristine_files(tree, manifest, dropped)
+        end |= given_back | pristine_bytecode(tree, manifest, given_back)
         end |= self.wanted
         folders = {
             folder.as_posix()
@@ -104,69 +109,111 @@ def goal_of(tree: Tree, series: Series, manifest: Manifest | None) -> Goal:
         PatchError: AV-PATCH-NOT-PRISTINE, AV-PATCH-CONFLICT, AV-PATCH-STATE.
     """
     modes = {diff.path: diff.new_mode or 0 for patch in series.patches for diff in patch.diffs}
-    pristine = pristine_bytes(tree, manifest, modes)
-    files: Files = dict(pristine)
+    pristine = pristine_files(tree, manifest, modes, series)
+    files: Files = {path: file.content if file else None for path, file in pristine.items()}
     for patch in series.patches:
         files |= apply_patch(patch, files).after
     now = time.time_ns()
-    snapshots = pristine_files(tree, manifest, [*pristine, tree.record_path])
-    wanted: dict[str, Snapshot | None] = {}
-    for path, content in files.items():
-        if content != pristine[path]:
-            old = snapshots[path]
-            mode = old.state.mode if old else modes[path] & 0o777
-            wanted[path] = (
-                Snapshot(FileState.of(content, mode, now), content) if content is not None else None
-            )
-    record = snapshots[tree.record_path]
-    assert record is not None
-    text = record.content + _record_lines(tree, snapshots, wanted, record.content)
+
+    def patched(path: str, content: bytes | None) -> Snapshot | None:
+        if content is None:
+            return None
+        old = pristine[path]
+        mode = old.state.mode if old else modes[path] & 0o777
+        return Snapshot(FileState.of(content, mode, now), content)
+
+    wanted = {path: patched(path, content) for path, content in files.items()}
+    for path in [path for path in wanted if sum_of(wanted[path]) == sum_of(pristine[path])]:
+        del wanted[path], pristine[path]
+    record = _pristine_record(tree, manifest)
+    pristine[tree.record_path] = record
+    bytecode = pristine_bytecode(tree, manifest, pristine)
+    text = record.content + _record_lines(tree, pristine | bytecode, wanted, record.content)
     wanted[tree.record_path] = Snapshot(FileState.of(text, record.state.mode, now), text)
-    return Goal(series, wanted)
+    return Goal(series, pristine, bytecode, wanted)
 
 
-def pristine_bytes(tree: Tree, manifest: Manifest | None, paths: Iterable[str]) -> Files:
+def pristine_files(
+    tree: Tree,
+    manifest: Manifest | None,
+    paths: Iterable[str],
+    series: Series | None = None,
+) -> dict[str, Snapshot | None]:
     """Files as the wheel brought them (None: it did not bring that one).
+
+    Args:
+        series: where its patches were applied by other means, they are taken back in memory;
+            RECORD proves the result.
 
     Raises:
         PatchError: AV-PATCH-NOT-PRISTINE, naming every file that somebody changed, and for which
             no original is stored; AV-PATCH-STATE.
     """
-    found = pristine_files(tree, manifest, paths)
-    sources = {p: f.content if f else None for p, f in found.items() if not p.endswith(".pyc")}
     known = manifest.sources if manifest else {}
-    foreign = [
-        path
-        for path, content in sources.items()
-        if path not in known and not tree.is_pristine(path, content)
-    ]
+    found: dict[str, Snapshot | None] = {}
+    foreign = []
+    for path in paths:
+        if path in known:
+            found[path] = original(tree, known[path])
+            continue
+        found[path] = file = snapshot(tree.site / path)
+        if not _proved(tree, path, file):
+            found[path] = file = _without(series, path, file)
+            if not _proved(tree, path, file):
+                foreign.append(path)
     if foreign:
         raise PatchError(
             Code.PATCH_NOT_PRISTINE,
             f"not as the wheel of {tree.dist} {tree.version} brought it: {', '.join(foreign)}",
             "the files that the series touches are pristine",
-            f"undo that edit, or run `pip install --force-reinstall --no-deps "
+            "undo that edit, or run `pip install --force-reinstall --no-deps "
             f"{tree.dist}=={tree.version}`",
         )
-    return sources
+    return found
 
 
-def pristine_files(
-    tree: Tree, manifest: Manifest | None, sources: Iterable[str]
+def pristine_bytecode(
+    tree: Tree, manifest: Manifest | None, sources: Mapping[str, Snapshot | None]
 ) -> dict[str, Snapshot | None]:
-    """Sources and their bytecode as they were before any series; what is stored comes first."""
+    """Bytecode that was compiled from pristine ``sources``: stored, or not yet replaced."""
     known = manifest.sources if manifest else {}
-    found: dict[str, Snapshot | None] = {}
-    for path in sources:
-        found[path] = original(tree, known[path]) if path in known else snapshot(tree.site / path)
-    # Bytecode of a file that was never patched is pristine too; any other was compiled from a
-    # patched file, unless it is in the store.
-    fresh = bytecode_of(tree.site, [path for path in found if path not in known])
-    found |= {path: snapshot(tree.site / path) for path in fresh}
+    fresh = [
+        path
+        for path, file in sources.items()
+        if path not in known and content_sum(tree.site / path) == sum_of(file)
+    ]
+    found = {path: snapshot(tree.site / path) for path in bytecode_of(tree.site, fresh)}
     for change in manifest.changes if manifest else ():
-        if change.is_bytecode and source_of(change.path) in found:
+        if change.is_bytecode and source_of(change.path) in sources:
             found[change.path] = original(tree, change)
     return found
+
+
+def _proved(tree: Tree, path: str, file: Snapshot | None) -> bool:
+    return tree.is_pristine(path, file.content if file else None)
+
+
+def _without(series: Series | None, path: str, file: Snapshot | None) -> Snapshot | None:
+    """A file with the patches of a series taken back; the file itself where that fails."""
+    content = file.content if file else None
+    patches = series.patches if series else ()
+    diffs = [diff for patch in patches for diff in patch.diffs if diff.path == path]
+    try:
+        for diff in reversed(diffs):
+            content, _ = apply_diff(reverse_diff(diff), content)
+    except PatchError:
+        return file
+    if content is None or file is None:
+        return None
+    return Snapshot(FileState.of(content, file.state.mode, file.state.mtime_ns), content)
+
+
+def _pristine_record(tree: Tree, manifest: Manifest | None) -> Snapshot:
+    known = manifest.sources.get(tree.record_path) if manifest else None
+    file = original(tree, known) if known else snapshot(tree.site / tree.record_path)
+    assert file is not None
+    own = tree.own_record(file.content)
+    return Snapshot(FileState.of(own, file.state.mode, file.state.mtime_ns), own)
 
 
 def _record_lines(
@@ -178,12 +225,14 @@ def _record_lines(
     """What RECORD gains, so that uninstalling vLLM also removes what a series brought."""
     state = tree.state.name
     lines = [record_line(f"{state}/{MANIFEST}", None)]
-    for path, file in pristine.items():
-        if file and (path in wanted or path == tree.record_path or source_of(path) in wanted):
-            lines.append(record_line(f"{state}/{ORIGINALS}/{path}", None))
-        elif file is None and (new := wanted.get(path)):
-            lines.append(record_line(path, new.content))
-    text = "\n".join(lines) + "\n"
+    lines += [
+        record_line(f"{state}/{ORIGINALS}/{path}", None) for path, file in pristine.items() if file
+    ]
+    lines += [
+        record_line(path, new.content)
+        for path, new in wanted.items()
+        if new and pristine[path] is None
+    ]
     newline = "\r\n" if b"\r\n" in record else "\n"
     start = "" if record.endswith(b"\n") or not record else newline
-    return (start + text.replace("\n", newline)).encode()
+    return (start + newline.join([*lines, ""])).encode()

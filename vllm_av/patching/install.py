@@ -10,10 +10,11 @@ from typing import Any
 
 from vllm_av.errors import Code, PatchError
 from vllm_av.patching.files import locked
-from vllm_av.patching.goal import Goal, goal_of, pristine_files
+from vllm_av.patching.goal import Goal, goal_of, pristine_bytecode, pristine_files
 from vllm_av.patching.inuse import refuse_if_used
 from vllm_av.patching.series import Series
 from vllm_av.patching.state import (
+    ORIGINALS,
     Manifest,
     Snapshot,
     bytecode_of,
@@ -96,7 +97,8 @@ def revert(tree: Tree) -> Outcome:
         _refuse_drift(tree, manifest, None)
         refuse_if_used(tree)
         after: dict[str, Snapshot | None] = dict.fromkeys(bytecode_of(tree.site, manifest.sources))
-        after |= pristine_files(tree, manifest, manifest.sources)
+        sources = pristine_files(tree, manifest, manifest.sources)
+        after |= sources | pristine_bytecode(tree, manifest, sources)
         run(tree, Plan("revert", after, None, {}, dropped=manifest.folders))
     files = tuple(path for path in manifest.sources if path != tree.record_path)
     return Outcome("reverted", tuple(patch.name for patch in manifest.patches), files, notes)
@@ -156,6 +158,6 @@ def _refuse_drift(tree: Tree, manifest: Manifest | None, goal: Goal | None) -> N
             Code.PATCH_DRIFT,
             f"edited since the series was applied: {', '.join(edited)}",
             "only vllm_av changes the files that it patched",
-            f"keep the edits with `vllm-av patch export`, or take the stored file from {tree.state}"
-            "/originals",
+            "keep the edits with `vllm-av patch export`; then copy the file from "
+            f"{tree.state}/{ORIGINALS} over the edited one and try again",
         )

@@ -6,13 +6,13 @@ beside it. Rule: every patch is listed and everything listed exists (:func:`stra
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import vllm_av
 from vllm_av.errors import Code, PatchError
-from vllm_av.patching.diff import apply_diff, malformed, render_diff
+from vllm_av.patching.diff import FileDiff, apply_diff, malformed, render_diff
 from vllm_av.patching.mail import Patch, compose, parse_patch
 from vllm_av.patching.script import Block, tidy
 from vllm_av.patching.tree import GROUPS
@@ -61,12 +61,14 @@ class Step:
 
     def render(self) -> Patch:
         """The patch written again from what it does, in git's normal form."""
-        parts = []
-        for diff in self.patch.diffs:
+        return compose(self.patch.name, self.patch.head, [text for _, text in self.parts()])
+
+    def parts(self) -> Iterator[tuple[FileDiff, bytes]]:
+        """Each file's change, with its text in normal form."""
+        for diff in sorted(self.patch.diffs, key=lambda diff: diff.path):
             old, new = self.before[diff.path], self.after[diff.path]
             script = tidy(old or b"", new or b"", self.scripts[diff.path])
-            parts.append(render_diff(diff.path, old, new, script, diff.old_mode, diff.new_mode))
-        return compose(self.patch.name, self.patch.head, parts)
+            yield diff, render_diff(diff.path, old, new, script, diff.old_mode, diff.new_mode)
 
 
 def group_of(patch: Patch) -> str:
@@ -129,12 +131,21 @@ def entries(folder: Path) -> list[str]:
         name = line.partition("#")[0].strip()
         if not name:
             continue
-        if not _ENTRY.fullmatch(name):
-            raise malformed(f"series lists {name!r}, not {' or '.join(GROUPS)}/name.patch")
+        refuse_bad_name(name)
         if name in found:
             raise malformed(f"series lists {name} twice")
         found.append(name)
     return found
+
+
+def refuse_bad_name(name: str) -> None:
+    """Raise where a patch may not be called that.
+
+    Raises:
+        PatchError: AV-PATCH-SERIES.
+    """
+    if not _ENTRY.fullmatch(name):
+        raise malformed(f"{name!r} is no patch name: {' or '.join(GROUPS)}, slash, name.patch")
 
 
 def stray(folder: Path) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from vllm_av.errors import Code, PatchError
 from vllm_av.patching.files import locked
-from vllm_av.patching.goal import pristine_bytes
+from vllm_av.patching.goal import pristine_files
 from vllm_av.patching.install import outlived, select
 from vllm_av.patching.series import Series, read_series, series_root, versions
 from vllm_av.patching.state import Manifest, drifted, load_manifest
@@ -102,11 +102,15 @@ def _status(tree: Tree) -> Status:
     if series is None:
         served = ", ".join(versions(series_root()))
         return answer(State.UNSUPPORTED, f"no series for it (there is one for {served})")
+    paths = sorted({diff.path for patch in series.patches for diff in patch.diffs})
+    files = tuple(path for path in paths if not tree.is_pristine(path, tree.read(path)))
     try:
-        paths = {diff.path for patch in series.patches for diff in patch.diffs}
-        pristine_bytes(tree, None, sorted(paths))
+        pristine_files(tree, None, paths, series)
     except PatchError as error:
-        return answer(State.DRIFTED, f"{error.given}; {error.fix}")
+        return answer(State.DRIFTED, f"{error.given}; {error.fix}", files=files)
+    if files:
+        line = "patched by other means, or the record is lost; `vllm-av patch apply` takes it over"
+        return answer(State.DRIFTED, line, files=files)
     spare = "; a stopped command left files, which the next one removes" if leftovers(tree) else ""
     return answer(State.PRISTINE, f"not patched; `vllm-av patch apply` applies the series{spare}")
 

@@ -47,8 +47,12 @@ class Tree:
 
     @cached_property
     def record(self) -> dict[str, str]:
-        """Path -> sha256 in hexadecimal, for each file that RECORD gives one for."""
-        return parse_record((self.site / self.record_path).read_bytes())
+        """Path -> sha256 in hexadecimal, for each file of the wheel that RECORD gives one for."""
+        return parse_record(self.own_record((self.site / self.record_path).read_bytes()))
+
+    def own_record(self, text: bytes) -> bytes:
+        """RECORD without the lines that a series added: they stand at its end."""
+        return text.partition(f"{self.state.name}/".encode())[0]
 
     def read(self, path: str) -> bytes | None:
         """Content of a file; None where there is no such file."""

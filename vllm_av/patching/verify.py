@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_av.errors import PatchError
-from vllm_av.patching.goal import pristine_bytes
+from vllm_av.patching.goal import pristine_files
 from vllm_av.patching.mail import Patch, faults, parse_patch
 from vllm_av.patching.series import (
     Files,
@@ -24,7 +24,7 @@ from vllm_av.patching.series import (
     stray,
 )
 from vllm_av.patching.state import load_manifest
-from vllm_av.patching.tree import Source, Tree
+from vllm_av.patching.tree import Source, Tree, find_tree, wheel_source
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,15 @@ def tree_source(tree: Tree) -> Source:
     manifest = load_manifest(tree)
 
     def read(path: str) -> bytes | None:
-        return pristine_bytes(tree, manifest, [path])[path]
+        file = pristine_files(tree, manifest, [path])[path]
+        return file.content if file else None
 
     return Source(str(tree.site), tree.dist, tree.version, read)
+
+
+def source_at(path: Path) -> Source:
+    """The pristine files of a wheel, or of the vLLM below a folder."""
+    return tree_source(find_tree(path)) if path.is_dir() else wheel_source(path)
 
 
 def verify(root: Path, source: Source) -> Report:
