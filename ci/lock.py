@@ -6,7 +6,6 @@ repack wheels, and pip's hash mode is all or nothing. What was installed is chec
 """
 
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ci.setup.pins import normal
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -42,11 +43,6 @@ def wanted(pyproject: dict[str, Any]) -> Wanted:
         alone=tuple(lock["without-dependencies"]),
         never=frozenset(normal(name) for name in lock["never"]),
     )
-
-
-def normal(name: str) -> str:
-    """A distribution's name as indexes compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def lock_text(wanted: Wanted, resolved: dict[str, str]) -> str:
