@@ -203,9 +203,11 @@ def _without(series: Series | None, path: str, file: Snapshot | None) -> Snapsho
             content, _ = apply_diff(reverse_diff(diff), content)
     except PatchError:
         return file
-    if content is None or file is None:
+    if content is None:
         return None
-    return Snapshot(FileState.of(content, file.state.mode, file.state.mtime_ns), content)
+    mode = file.state.mode if file else (diffs[0].old_mode or 0) & 0o777
+    mtime_ns = file.state.mtime_ns if file else time.time_ns()
+    return Snapshot(FileState.of(content, mode, mtime_ns), content)
 
 
 def _pristine_record(tree: Tree, manifest: Manifest | None) -> Snapshot:
