@@ -1,0 +1,371 @@
+"""Expressions of a kernel, evaluated abstractly: constants are folded, the rest becomes values.
+
+Rule: names resolve as Python resolves them (locals, closure, globals, builtins), and a call of another ``@triton.jit`` function is
+inlined by evaluating its body with the arguments given, so that constant arguments fold there.
+"""
+
+import ast
+import builtins as python
+import inspect
+import textwrap
+from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITCallable
+
+from vllm_av.cpu.builtins import Builtins
+from vllm_av.cpu.ops import Data, Unsupported
+from vllm_av.cpu.values import (
+    Block,
+    Const,
+    Env,
+    Group,
+    Pointers,
+    Scalar,
+    Unknown,
+    Value,
+    describe,
+)
+
+_BINARY = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "truediv",
+    ast.FloorDiv: "div",
+    ast.Mod: "mod",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.LShift: "shl",
+    ast.RShift: "shr",
+    ast.Pow: "pow",
+}
+_COMPARE = {
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+}
+_UNARY = {ast.USub: "neg", ast.Invert: "invert", ast.UAdd: "pos"}
+_MAX_DEPTH = 40
+JIT = (JITCallable, InterpretedFunction)
+# Plain Python functions of constants.
+_PURE = {"range", "min", "max", "len", "float", "int", "bool", "abs", "isinstance", "str", "tuple"}
+
+
+@dataclass(slots=True)
+class Frame:
+    """One function being evaluated: a kernel, or a function inlined into it."""
+
+    function: Any
+    depth: int
+    loops: int = 0
+    line: int = 0
+    scope: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, function: Any, depth: int) -> "Frame":
+        """A frame for a plain Python function."""
+        scope = dict(function.__globals__)
+        if function.__closure__:
+            cells = (cell.cell_contents for cell in function.__closure__)
+            scope |= dict(zip(function.__code__.co_freevars, cells, strict=True))
+        return cls(function, depth, scope=scope)
+
+
+@cache
+def source(function: Any) -> ast.FunctionDef:
+    """The syntax tree of a function below its decorators."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    if not isinstance(tree, ast.FunctionDef):
+        raise Unsupported("a kernel that is not a plain function")
+    return tree
+
+
+class Expressions(Builtins):
+    """Evaluates expressions in an environment."""
+
+    frame: Frame
+
+    def evaluate(self, node: ast.expr, env: Env) -> Value:
+        """The value of an expression; what it must do at once (loads, calls) is emitted."""
+        self.frame.line = getattr(node, "lineno", self.frame.line)
+        method = getattr(self, f"_{type(node).__name__}", None)
+        if method is None:
+            raise Unsupported(f"the expression `{ast.unparse(node)}`")
+        value = method(node, env)
+        if isinstance(value, Unknown):
+            raise Unsupported(f"`{ast.unparse(node)}`, {value.why}")
+        return value  # type: ignore[no-any-return]
+
+    def _Constant(self, node: ast.Constant, env: Env) -> Value:
+        return Const(node.value)
+
+    def _JoinedStr(self, node: ast.JoinedStr, env: Env) -> Value:
+        return Const(ast.unparse(node))
+
+    def _Name(self, node: ast.Name, env: Env) -> Value:
+        if node.id in env:
+            return env[node.id]
+        if node.id in self.frame.scope:
+            return _const(self.frame.scope[node.id])
+        if hasattr(python, node.id):
+            return Const(getattr(python, node.id))
+        raise Unsupported(f"the name `{node.id}`, which is not defined here")
+
+    def _Tuple(self, node: ast.Tuple | ast.List, env: Env) -> Value:
+        return Group(tuple(self.evaluate(e, env) for e in node.elts))
+
+    _List = _Tuple
+
+    def _BinOp(self, node: ast.BinOp, env: Env) -> Value:
+        x, y = self.evaluate(node.left, env), self.evaluate(node.right, env)
+        return self.operate(node.op, x, y)
+
+    def operate(self, op: ast.operator, x: Value, y: Value) -> Value:
+        """``x op y``."""
+        name = _BINARY.get(type(op))
+        if name is None or (name == "pow" and not isinstance(x, Const)):
+            raise Unsupported(f"the operator {type(op).__name__}")
+        if isinstance(x, Group) and isinstance(y, Group) and name == "add":
+            return Group(x.items + y.items)
+        return self.binary(name, x, y)
+
+    def _UnaryOp(self, node: ast.UnaryOp, env: Env) -> Value:
+        x = self.evaluate(node.operand, env)
+        if isinstance(node.op, ast.Not):
+            return self.negation(x)
+        return self.unary(_UNARY[type(node.op)], x)
+
+    def _Compare(self, node: ast.Compare, env: Env) -> Value:
+        left, result = self.evaluate(node.left, env), None
+        for op, comparator in zip(node.ops, node.comparators, strict=True):
+            right = self.evaluate(comparator, env)
+            test = self._test(op, left, right)
+            result = test if result is None else self.logical("and", result, test)
+            left = right
+        assert result is not None
+        return result
+
+    def _test(self, op: ast.cmpop, x: Value, y: Value) -> Value:
+        if isinstance(op, ast.Is | ast.IsNot):
+            same = isinstance(x, Const) and isinstance(y, Const) and x.value is y.value
+            return Const(same == isinstance(op, ast.Is))
+        if isinstance(op, ast.In | ast.NotIn):
+            if not isinstance(x, Const):
+                raise Unsupported("`in` of something not constant")
+            found = x.value in _plain(y)
+            return Const(found == isinstance(op, ast.In))
+        if isinstance(x, Const) != isinstance(y, Const) and None in (_maybe(x), _maybe(y)):
+            return Const(isinstance(op, ast.NotEq))  # nothing else is equal to None
+        return self.binary(_COMPARE[type(op)], x, y)
+
+    def _BoolOp(self, node: ast.BoolOp, env: Env) -> Value:
+        stop = isinstance(node.op, ast.Or)
+        result: Value | None = None
+        for part in node.values:
+            value = self.evaluate(part, env)
+            if isinstance(value, Const):
+                if bool(value.value) == stop:
+                    return Const(stop)
+                result = value if result is None else result
+            elif result is None or isinstance(result, Const):
+                result = self.truth(value)
+            else:
+                result = self.logical("or" if stop else "and", result, value)
+        assert result is not None
+        return result
+
+    def _IfExp(self, node: ast.IfExp, env: Env) -> Value:
+        test = self.evaluate(node.test, env)
+        if isinstance(test, Const):
+            return self.evaluate(node.body if test.value else node.orelse, env)
+        return self.branch(
+            test,
+            lambda inner: self.evaluate(node.body, inner),
+            lambda inner: self.evaluate(node.orelse, inner),
+            env,
+            set(),
+        )
+
+    def branch(self, test: Value, then: Any, other: Any, env: Env, live: set[str]) -> Value:
+        """Control flow; see :mod:`vllm_av.cpu.statements`."""
+        raise NotImplementedError
+
+    # -- attributes, subscripts
+
+    def _Attribute(self, node: ast.Attribute, env: Env) -> Value:
+        base, name = self.evaluate(node.value, env), node.attr
+        if isinstance(base, Const):
+            return _const(getattr(base.value, name))
+        if isinstance(base, Scalar | Block | Pointers):
+            if name == "T":
+                raise Unsupported("a transposed block")
+            dtype = tl.pointer_type(base.element) if isinstance(base, Pointers) else base.dtype
+            shape = () if isinstance(base, Scalar) else base.shape
+            if name == "dtype":
+                return Const(dtype)
+            if name == "type":
+                return Const(tl.block_type(dtype, list(shape)) if shape else dtype)
+            if name == "shape":
+                return Group(tuple(Const(n) for n in shape))
+            if name == "numel":
+                return Const(1 if isinstance(base, Scalar | Pointers) else base.lanes)
+        raise Unsupported(f"the attribute `{name}` of {describe(base)}")
+
+    def _Subscript(self, node: ast.Subscript, env: Env) -> Value:
+        base = self.evaluate(node.value, env)
+        if isinstance(base, Block):
+            parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            return self._expand(base, parts)
+        index = self.evaluate(node.slice, env)
+        if isinstance(base, Group) and isinstance(index, Const):
+            return base.items[index.value]  # type: ignore[no-any-return]
+        if isinstance(base, Const) and isinstance(index, Const):
+            return _const(base.value[index.value])
+        raise Unsupported(f"`{ast.unparse(node)}`")
+
+    def _expand(self, block: Block, parts: list[ast.expr]) -> Value:
+        sizes, shape = list(block.shape), []
+        for part in parts:
+            if isinstance(part, ast.Slice) and not (part.lower or part.upper or part.step):
+                shape.append(sizes.pop(0))
+            elif isinstance(part, ast.Constant) and part.value is None:
+                shape.append(1)
+            else:
+                raise Unsupported("an index into a block")
+        return self.reshape(block, (*shape, *sizes))
+
+    # -- calls
+
+    def _Call(self, node: ast.Call, env: Env) -> Value:
+        if any(isinstance(a, ast.Starred) for a in node.args) or None in [
+            k.arg for k in node.keywords
+        ]:
+            raise Unsupported(f"the call `{ast.unparse(node)}`")
+        found, bound = self._callee(node.func, env)
+        args = [self.evaluate(a, env) for a in node.args]
+        keywords = {str(k.arg): self.evaluate(k.value, env) for k in node.keywords}
+        if bound is not None:
+            args.insert(0, bound)
+        if isinstance(found, str):
+            method = self.find(found)
+            if method is None:
+                raise Unsupported(f"`tl.{found}`")
+            try:
+                inspect.signature(method).bind(*args, **keywords)
+            except TypeError as error:
+                raise Unsupported(f"`{ast.unparse(node)}` ({error})") from None
+            return method(*args, **keywords)
+        if isinstance(found, JIT):
+            return self.inline(found, args, keywords)
+        return self._constant_call(node, found, args, keywords)
+
+    def _callee(self, node: ast.expr, env: Env) -> tuple[Any, Value | None]:
+        """What is called: the name of a builtin, or a Python object; and the tensor it is a method of."""
+        if isinstance(node, ast.Attribute):
+            base = self.evaluate(node.value, env)
+            if not isinstance(base, Const):
+                return {"to": "cast"}.get(node.attr, node.attr), base
+            if isinstance(base.value, ModuleType) and _is_language(base.value):
+                if self.find(node.attr) is not None:
+                    return node.attr, None
+                target = getattr(base.value, node.attr, None)
+                return (target if _evaluable(target) else node.attr), None
+            return getattr(base.value, node.attr), None
+        function = self.evaluate(node, env)
+        if not isinstance(function, Const):
+            raise Unsupported(f"a call of {describe(function)}")
+        target = function.value
+        module = getattr(target, "__module__", "") or ""
+        if module.startswith("triton.language") and self.find(getattr(target, "__name__", "")):
+            return target.__name__, None
+        return target, None
+
+    def _constant_call(
+        self, node: ast.Call, function: Any, args: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        if function in (float, int, bool) and args and isinstance(args[0], Scalar | Block):
+            raise Unsupported(f"`{ast.unparse(node)}` of a tensor")
+        named = getattr(function, "__name__", "")
+        allowed = named in _PURE or type(function).__name__ == "ConstexprFunction"
+        allowed |= isinstance(function, type) and issubclass(function, tl.dtype | tl.constexpr)
+        allowed |= isinstance(getattr(function, "__self__", None), tl.dtype)
+        allowed |= function in (triton.cdiv, triton.next_power_of_2)
+        if not allowed:
+            raise Unsupported(f"the call `{ast.unparse(node)}`")
+        return _const(
+            function(*map(_plain, args), **{k: _plain(v) for k, v in keywords.items()})
+        )
+
+    def inline(self, callee: Any, args: list[Value], keywords: dict[str, Value]) -> Value:
+        """The value of a call of another kernel function."""
+        function = callee.fn
+        if self.frame.depth >= _MAX_DEPTH:
+            raise Unsupported(f"recursion in `{function.__name__}`")
+        tree = source(function)
+        try:
+            bound = inspect.signature(function).bind(*args, **keywords)
+        except TypeError as error:
+            raise Unsupported(f"a call of `{function.__name__}` ({error})") from None
+        env: Env = {}
+        for name, parameter in inspect.signature(function).parameters.items():
+            env[name] = bound.arguments.get(name) or _const(parameter.default)
+            self.remember(env[name])
+        outer, self.frame = self.frame, Frame.of(function, self.frame.depth + 1)
+        try:
+            value = self.run_body(tree.body, env)
+        except Unsupported as error:
+            error.args = (f"{error} in `{function.__name__}`",) if " in `" not in str(error) else error.args
+            raise
+        finally:
+            self.frame = outer
+        return value
+
+    def run_body(self, body: list[ast.stmt], env: Env) -> Value:
+        """Statements; see :mod:`vllm_av.cpu.statements`."""
+        raise NotImplementedError
+
+    def remember(self, value: Value) -> None:
+        """A value got a name: if computing it again costs, keep it when it is first computed."""
+        raise NotImplementedError
+
+
+def _evaluable(target: Any) -> bool:
+    return isinstance(target, (*JIT, type)) or type(target).__name__ == "ConstexprFunction"
+
+
+def _is_language(module: ModuleType) -> bool:
+    name = module.__name__
+    return name.startswith("triton.language") or name.endswith("libdevice")
+
+
+def _const(found: Any) -> Value:
+    if isinstance(found, tl.constexpr):
+        found = found.value
+    if isinstance(found, tuple | list):
+        return Group(tuple(_const(v) for v in found))
+    return Const(found)
+
+
+def _maybe(value: Value) -> Any:
+    return value.value if isinstance(value, Const) else value
+
+
+def _plain(value: Value) -> Any:
+    if isinstance(value, Const):
+        return value.value
+    if isinstance(value, Group):
+        return tuple(_plain(v) for v in value.items)
+    raise Unsupported(f"{describe(value)} where a constant is needed")
+
+
+__all__ = ["JIT", "Data", "Expressions", "Frame", "source"]
