@@ -68,9 +68,11 @@ def run_arm(
 def telling_line(log: Path) -> str:
     """The last line of ``log`` that names an exception, else its last line."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    for line in reversed(lines):
+    for number, line in reversed(list(enumerate(lines))):
         if match := _TRACEBACK_END.match(line):
-            return match[1]
+            # Pydantic puts what is wrong on the two lines after the one that names the exception.
+            more = lines[number + 1 : number + 3] if "validation error" in line else []
+            return " ".join([match[1], *map(str.strip, more)])
     return next((line for line in reversed(lines) if line.strip()), "it printed nothing")
 
 

@@ -29,7 +29,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
             "environment": ENVIRONMENT,
         },
         "arms": {
-            str(arm): {
+            arm.name.lower(): {
                 "start_seconds": result.start_seconds,
                 "loads": [_load_dict(load) for load in result.loads],
                 "estimator": result.coefficients and result.coefficients.model_dump(),

@@ -136,6 +136,7 @@ run_arm(Arm.NONE, Settings(), Path("no-model"), Path(sys.argv[1]), lambda *p: pr
     [
         ("INFO fine\nValueError: first\n\nThe above\nRuntimeError: last\nINFO bye\n", "last"),
         ("(EngineCore pid=7) ERROR 11-30 05:54:54 [core.py:1] KeyError: 'x'\n", "KeyError: 'x'"),
+        ("pydantic.ValidationError: 1 validation error\nkey\n  too big\n  see\n", "key too big"),
         ("only this\n\n", "only this"),
         ("", "it printed nothing"),
     ],

@@ -120,12 +120,12 @@ def test_the_text_holds_every_figure(width: int) -> None:
 
 def test_json_holds_every_figure_and_no_texts() -> None:
     answer = json.loads(json.dumps(as_dict(_comparison())))
-    load = answer["arms"]["adaptive verification"]["loads"][0]
+    load = answer["arms"]["adaptive"]["loads"][0]
     assert load["tokens_per_second"] == pytest.approx(102 / 1.6)
     assert (load["scheduled"], load["verified"], load["accepted"]) == (80, 20, 8)
     assert load["positions"][0] == {"labels": 20, "predicted_mean": 0.45, "observed_mean": 0.4}
     assert load["positions"][1] == {"labels": 0, "predicted_mean": None, "observed_mean": None}
-    assert answer["arms"]["fixed K"]["estimator"] is None
+    assert answer["arms"]["fixed"]["estimator"] is None
     assert "outputs" not in load
     assert answer["says"] == sentences(_comparison())
 
