@@ -1,5 +1,10 @@
 """Progress without a terminal: a line for each phase, on stderr, and no flood."""
 
+import os
+import pty
+import subprocess
+import sys
+
 import pytest
 
 from vllm_av.demo.progress import shown
@@ -18,3 +23,31 @@ def test_plain_lines_where_stderr_is_no_terminal(capsys: pytest.CaptureFixture[s
         "adaptive: generating 50%",
     ]
     assert captured.out == ""
+
+
+def test_bars_on_a_terminal() -> None:
+    script = """
+from vllm_av.demo.progress import shown
+with shown() as show:
+    show("fixed K", "starting", None)
+    show("fixed K", "generating", 0.5)
+"""
+    ours, theirs = pty.openpty()
+    try:
+        environment = {**os.environ, "COLUMNS": "100", "TERM": "xterm"}
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            stderr=theirs,
+            stdout=subprocess.PIPE,
+            env=environment,
+            check=True,
+        )
+        text = os.read(ours, 1 << 16).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.stdout == b""
+    # Both phases are there in the end, full: what came after has ended them.
+    last = text.rpartition("fixed K: starting")[2]
+    assert "fixed K: generating" in last
+    assert last.count("━" * 24) == 2
