@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from vllm_av.demo.figures import ArmResult
 from vllm_av.demo.settings import ENVIRONMENT, Arm, Settings
@@ -23,6 +23,7 @@ from vllm_av.errors import Code, DemoError
 
 PhaseSeen = Callable[[str, float | None], None]
 
+_LAST_WORDS_SECONDS = 20.0
 _PYTHON = (sys.executable, "-m", "vllm_av.demo.arm")
 _TRACEBACK_END = re.compile(r"^(?:\(.*?\) )?(?:ERROR .*?\] )?([A-Za-z_.]+(?:Error|Exception)\b.*)$")
 
@@ -104,9 +105,16 @@ def _child(
             # A child that died at once has closed its end; its log says why.
             with suppress(BrokenPipeError):
                 print(json.dumps(job), file=process.stdin, flush=True)
-            yield map(json.loads, events)
+            yield _until_end(events, process)
         finally:
             _end(process)
+
+
+def _until_end(events: TextIO, process: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:
+    yield from map(json.loads, events)
+    # A failing child closes its end first and prints its traceback afterwards.
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_LAST_WORDS_SECONDS)
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -76,6 +76,11 @@ def test_a_crash_is_told_by_the_line_that_says_why(tmp_path: Path) -> None:
     assert str(tmp_path / "arm.log") in caught.value.fix
 
 
+def test_last_words_after_the_last_event_are_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(DemoError, match="ValueError: late"):
+        _run(tmp_path, "events.close(); time.sleep(1); raise ValueError('late')")
+
+
 def test_a_silent_death_is_told_too(tmp_path: Path) -> None:
     with pytest.raises(DemoError, match="it printed nothing"):
         _run(tmp_path, "import signal; os.kill(os.getpid(), signal.SIGKILL)")
