@@ -15,16 +15,22 @@ Launch = Any  # a ctypes function: bytes of the slots -> None
 
 
 @cache
-def _machine() -> Any:
+def _target() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_triple(llvm.get_process_triple())
-    return target.create_target_machine(
+    return llvm.Target.from_triple(llvm.get_process_triple())
+
+
+def _new_machine() -> Any:
+    return _target().create_target_machine(
         cpu=llvm.get_host_cpu_name(),
         features=llvm.get_host_cpu_features().flatten(),
         opt=3,
         jit=True,
     )
+
+
+_machine = cache(_new_machine)
 
 
 @cache
@@ -67,7 +73,8 @@ def link(code: bytes, entry: str) -> Launch:
     Raises:
         RuntimeError: it is no object file for this machine.
     """
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine_for_engine())
+    # An engine owns its machine, so that one cannot be shared.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     address = engine.get_function_address(entry)
@@ -76,9 +83,3 @@ def link(code: bytes, entry: str) -> Launch:
     launch = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(address)
     launch.engine = engine  # the code lives as long as its engine
     return launch
-
-
-def _machine_for_engine() -> Any:
-    # An engine takes its machine's ownership, so that one cannot be shared.
-    target = llvm.Target.from_triple(llvm.get_process_triple())
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), opt=3, jit=True)

@@ -4,6 +4,9 @@ Rule: it leaves no trace. The interpreter replaces functions in ``triton.languag
 (those replaced for nested calls); here everything is put back. It also cannot call ``@triton.jit`` functions that were
 decorated outside TRITON_INTERPRET; while it runs, they are interpreted too. And ``libdevice``, which is empty without a GPU's
 backend, gets the functions that vLLM's kernels use, from NumPy.
+
+It also mends a fault of Triton 3.9's interpreter: a comparison's result is labelled with its operands' type, so
+a scalar one that meets a block turns into integers ("mask has unsupported dtype" in vLLM's gumbel kernel).
 """
 
 import threading
@@ -15,12 +18,17 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 import triton.language.extra.libdevice as libdevice
-from triton.runtime.interpreter import InterpretedFunction, TensorHandle
+from triton.runtime.interpreter import (
+    InterpretedFunction,
+    InterpreterBuilder,
+    TensorHandle,
+    interpreter_builder,
+)
 from triton.runtime.jit import JITFunction
 
 # What the interpreter replaces is global to the process.
 LOCK = threading.RLock()
-_PATCHED = [tl, tl.core, tl.math, tl.standard, tl.random, tl.tensor, tl.dtype, tl.condition]
+_PATCHED = [tl, tl.core, tl.math, tl.tensor, tl.dtype, tl.condition]
 _PATCHED += [tl.core.tensor_descriptor_base, libdevice]
 
 
@@ -40,6 +48,20 @@ def _isnan(x: Any) -> Any:
 _LIBDEVICE = {"log1p": _elementwise(np.log1p), "isnan": _isnan}
 
 
+def _labelled(compare: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    def apply(x: Any, y: Any) -> Any:
+        return TensorHandle(compare(interpreter_builder, x, y).data, tl.int1)
+
+    return apply
+
+
+_COMPARISONS = {
+    name: _labelled(getattr(InterpreterBuilder, name))
+    for name in dir(InterpreterBuilder)
+    if name.startswith(("create_icmp", "create_fcmp"))
+}
+
+
 @cache
 def _interpreted(function: Any) -> Any:
     return InterpretedFunction(function)
@@ -55,11 +77,14 @@ def _scope() -> Iterator[None]:
     call = JITFunction.__call__
     JITFunction.__call__ = _call_interpreted
     vars(libdevice).update(_LIBDEVICE)
+    vars(interpreter_builder).update(_COMPARISONS)
     try:
         with np.errstate(all="ignore"):
             yield
     finally:
         JITFunction.__call__ = call
+        for name in _COMPARISONS:
+            delattr(interpreter_builder, name)
         for place, attributes in zip(_PATCHED, before, strict=True):
             for name in set(vars(place)) - set(attributes):
                 delattr(place, name)
