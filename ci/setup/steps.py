@@ -20,7 +20,8 @@ from vllm_av.errors import Code, SetupError
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 """PyTorch's own index, asked for torch alone and only where the configured one lacks ``+cpu``."""
 
-IMPORTS = "import torch, transformers, vllm"
+IMPORTS = "import torch, transformers; from vllm import LLM"
+"""LLM, since `import vllm` alone imports so little that it works where nothing else does."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,11 @@ from vllm_av.doctor.dists import Installed
 from vllm_av.doctor.findings import TRITON_GROUP, is_cpu_build
 from vllm_av.doctor.machine import Machine
 
+Active = Literal["yes", "no", "unknown"]
+
+_VENDORS = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
+"""Backend, named as the vendor of its GPUs -> the variable that hides them."""
+
 
 @dataclass(frozen=True)
 class Backend:
@@ -19,33 +24,41 @@ class Backend:
     name: str
     dist: str
     value: str
-    active: Literal["yes", "no", "unknown"]
+    active: Active
     why: str
 
 
 def backends(installed: Installed, machine: Machine, environ: Mapping[str, str]) -> list[Backend]:
     """The registered backends. Triton raises at its first launch if two are active."""
-    return [
-        Backend(p.name, p.dist, p.value, *_active(p.name, p.dist, installed, machine, environ))
-        for p in installed.plugins(TRITON_GROUP)
-    ]
+    found = []
+    for plugin in installed.plugins(TRITON_GROUP):
+        if plugin.dist == "vllm-av":
+            active, why = _ours(installed, machine, environ)
+        else:
+            active, why = _gpus(plugin.name, installed, machine, environ)
+        found.append(Backend(plugin.name, plugin.dist, plugin.value, active, why))
+    return found
 
 
-def _active(
-    name: str, dist: str, installed: Installed, machine: Machine, environ: Mapping[str, str]
-) -> tuple[Literal["yes", "no", "unknown"], str]:
-    if dist == "vllm-av":
-        if is_cpu_build(installed):
-            return "yes", "vLLM's platform is the CPU"
+def _ours(installed: Installed, machine: Machine, environ: Mapping[str, str]) -> tuple[Active, str]:
+    if not is_cpu_build(installed, environ):
         return "no", "vLLM's platform is not the CPU"
-    vendor = {"nvidia": ("nvidia", "CUDA"), "amd": ("amd", "HIP")}.get(name)
-    if vendor is None:
+    for name in _VENDORS:
+        if _gpus(name, installed, machine, environ)[0] == "yes":
+            return "no", f"the backend {name} is active"
+    return "yes", "vLLM's platform is the CPU"
+
+
+def _gpus(
+    name: str, installed: Installed, machine: Machine, environ: Mapping[str, str]
+) -> tuple[Active, str]:
+    if name not in _VENDORS:
         return "unknown", "its driver decides"
-    gpu, hides = vendor
+    hides = _VENDORS[name]
     if "cpu" in (installed.version("torch") or "").partition("+")[2]:
         return "no", "torch is a CPU build"
-    if not any(found.vendor == gpu for found in machine.gpus):
-        return "no", f"no {gpu} GPU is here"
-    if environ.get(f"{hides}_VISIBLE_DEVICES") == "":
-        return "no", f"{hides}_VISIBLE_DEVICES is empty"
-    return "yes", f"an {gpu} GPU is here"
+    if not any(gpu.vendor == name for gpu in machine.gpus):
+        return "no", f"no {name} GPU is here"
+    if environ.get(hides) == "":
+        return "no", f"{hides} is empty"
+    return "yes", f"an {name} GPU is here"

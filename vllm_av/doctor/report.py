@@ -98,7 +98,7 @@ def examine(
         *find_patches(patches),
         *find_plugin(installed, environ),
         *find_backends(installed),
-        *find_packages(installed),
+        *find_packages(installed, environ),
         *find_machine(machine, installed, environ),
     )
     return Report(

