@@ -5,10 +5,19 @@ export OMP_NUM_THREADS ?= 1
 export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export HF_HUB_OFFLINE ?= 1
 export PYTHON
+unexport PYTHONPATH PYTHONHOME
 
-# Any Python 3 starts the set-up, which finds the one that it needs.
-STARTER := $(or $(PYTHON),$(shell command -v python3 || command -v python3.11 || echo python3))
+# Any Python 3.7 or later starts the set-up, which finds the one that it needs. A command that
+# exists need not run: version managers leave shims that only print an error.
+STARTS = import sys; sys.exit(sys.version_info < (3, 7))
+STARTER = $(shell for p in $(PYTHON) python3 python3.11 python; \
+	do if $$p -c "$(STARTS)" 2>/dev/null; then echo $$p; break; fi; done)
+NO_PYTHON = [AV-SETUP-PYTHON] no Python runs here; Python 3.11; \
+	install it (Debian: apt-get install python3.11 python3.11-venv)
+
 BIN := .venv/bin
+# Fast ones first. The benchmarks are `make bench`.
+TESTS := $(wildcard $(addprefix tests/,unit contract kernels engine gpu))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-full bench check lock clean
@@ -24,7 +33,9 @@ help:
 	@echo "make clean      remove everything that make has made here, .venv included"
 
 setup:
-	@$(STARTER) -m ci.setup
+	@starter="$(STARTER)"; \
+	if [ -z "$$starter" ]; then echo "error: $(NO_PYTHON)" >&2; exit 2; fi; \
+	exec $$starter -m ci.setup
 
 demo: setup
 	@$(BIN)/vllm-av demo
@@ -35,7 +46,7 @@ check: setup
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/pytest tests/unit tests/contract tests/kernels tests/engine tests/gpu
+	$(BIN)/pytest $(TESTS)
 
 test-full: setup
 	$(BIN)/pytest -m full tests

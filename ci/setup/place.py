@@ -59,7 +59,7 @@ def digest(parts: Iterable[str | bytes]) -> str:
 
 def clean_env() -> dict[str, str]:
     """The environment for children: one that a user's own Python settings cannot bend."""
-    dropped = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
+    dropped = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_USER", "PIP_TARGET", "PIP_PREFIX"}
     env = {name: value for name, value in os.environ.items() if name not in dropped}
     return {
         **env,
