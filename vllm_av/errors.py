@@ -51,7 +51,7 @@ class Code(StrEnum):
     ENV_COMPILER = "AV-ENV-COMPILER"
     """doctor: there is no C compiler."""
     ENV_THREADS = "AV-ENV-THREADS"
-    """doctor: the thread settings suit no machine of few cores."""
+    """doctor: OpenMP's threads are bound to the cores of a machine that has few."""
     KERNEL_UNSUPPORTED = "AV-KERNEL-UNSUPPORTED"
     """A Triton kernel has a construct that is not compiled for the CPU; the interpreter runs it."""
     KERNEL_ARGUMENT = "AV-KERNEL-ARGUMENT"
