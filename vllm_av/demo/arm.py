@@ -86,7 +86,7 @@ def _measure(
     outputs: list[list[int]] = [[] for _ in range(count)]
     steps = request_steps = 0
     probe.reset()
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     for _ in islice(waiting, concurrency):
         pass
     while engine.has_unfinished_requests():
@@ -101,11 +101,12 @@ def _measure(
         if events:
             done = sum(map(len, outputs)) / (count * max_tokens)
             events.phase(f"generating, {concurrency} in flight", done)
-    seconds = time.perf_counter() - began
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
     return Load(
         concurrency=concurrency,
         requests=count,
         seconds=seconds,
+        cpu_seconds=cpu_seconds,
         tokens=sum(map(len, outputs)),
         steps=steps,
         request_steps=request_steps,

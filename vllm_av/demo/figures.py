@@ -47,6 +47,8 @@ class Load(_Figures):
     concurrency: int
     requests: int
     seconds: float
+    cpu_seconds: float
+    """Of all threads of the process; far less than ``seconds`` where others took the core."""
     tokens: int
     """Generated, over all requests."""
     steps: int

@@ -15,6 +15,8 @@ from vllm_av.demo.settings import ENVIRONMENT, Arm, serve_line
 
 # Two equal runs on two shared cores differ by this much.
 _NOISE = 0.05
+# An arm's one thread has a core for this share of the time on a machine that is otherwise idle.
+_FREE = 0.9
 
 
 def as_dict(comparison: Comparison) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def sentences(comparison: Comparison) -> list[str]:
         f"temperature {settings.temperature:g}, OMP_NUM_THREADS={ENVIRONMENT['OMP_NUM_THREADS']}. "
         f"One run each: differences below {_NOISE:.0%} mean nothing."
     )
-    said = [setting]
+    said = [setting, *_busy(comparison)]
     for number, concurrency in enumerate(settings.concurrency):
         none, fixed, adaptive = (comparison.arms[arm].loads[number] for arm in Arm)
         about = [_speeds(none, fixed, adaptive), _steps_cost(none, fixed, adaptive)]
@@ -81,6 +83,18 @@ def sentences(comparison: Comparison) -> list[str]:
             about.append(_same(none, fixed, adaptive))
         said += [f"{concurrency} in flight: {sentence}" for sentence in about]
     return said
+
+
+def _busy(comparison: Comparison) -> list[str]:
+    loads = [load for result in comparison.arms.values() for load in result.loads]
+    share = min(load.cpu_seconds / load.seconds for load in loads)
+    if share > _FREE:
+        return []
+    said = (
+        f"The machine was busy with something else: an arm had a core for {share:.0%} of its time. "
+        "The speeds cannot be compared; the counts can."
+    )
+    return [said]
 
 
 def _speeds(none: Load, fixed: Load, adaptive: Load) -> str:

@@ -15,11 +15,14 @@ from vllm_av.demo.settings import Arm, Settings, serve_line
 _SETTINGS = Settings(concurrency=(4,), num_speculative_tokens=2)
 
 
-def _load(seconds: float, drafts: Drafts, outputs: tuple[int, ...] = (7, 8)) -> Load:
+def _load(
+    seconds: float, drafts: Drafts, outputs: tuple[int, ...] = (7, 8), core: float = 0.99
+) -> Load:
     return Load(
         concurrency=4,
         requests=2,
         seconds=seconds,
+        cpu_seconds=seconds * core,
         tokens=102,
         steps=100,
         request_steps=52,
@@ -35,6 +38,7 @@ def _comparison(
     settings: Settings = _SETTINGS,
     observed: bool = True,
     outputs: tuple[int, ...] = (7, 8),
+    core: float = 0.99,
 ) -> Comparison:
     positions = [Position(labels=20, accepted=8, predicted=9.0), Position()]
     trimmed = Drafts(
@@ -44,7 +48,7 @@ def _comparison(
     loads = {
         Arm.NONE: _load(none, Drafts()),
         Arm.FIXED: _load(fixed, every),
-        Arm.ADAPTIVE: _load(adaptive, trimmed, outputs),
+        Arm.ADAPTIVE: _load(adaptive, trimmed, outputs, core),
     }
     learnt = Coefficients(slope=0.51, intercepts=[-0.3, -0.1], refits=2)
     arms = {
@@ -72,6 +76,12 @@ def test_a_faster_arm_is_called_faster() -> None:
 def test_a_small_difference_is_called_noise() -> None:
     said = " ".join(sentences(_comparison(fixed=1.04)))
     assert "fixed K was as fast (0.96x, within noise) as no speculation" in said
+
+
+def test_a_busy_machine_is_named() -> None:
+    assert "busy" not in " ".join(sentences(_comparison()))
+    said = " ".join(sentences(_comparison(core=0.4)))
+    assert "an arm had a core for 40% of its time. The speeds cannot be compared" in said
 
 
 def test_the_cost_of_a_step_is_told() -> None:
