@@ -1,0 +1,99 @@
+"""Real engines for the tests of this folder, started once each and shared by the whole session.
+
+Rule: an engine runs in this process, float32, one thread, so that equal inputs give equal tokens;
+a test that changes an engine's cost tables or methods puts them back.
+"""
+
+import os
+
+# Before anything imports vllm, which reads some of these while it is imported.
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    OMP_NUM_THREADS="1",
+    VLLM_CPU_OMP_THREADS_BIND="nobind",
+    VLLM_ENABLE_V1_MULTIPROCESSING="0",
+    VLLM_LOGGING_LEVEL="WARNING",
+    VLLM_NO_USAGE_STATS="1",
+    VLLM_USE_V2_MODEL_RUNNER="1",
+)
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.engine import models
+from tests.engine.harness import Engine, speculation
+from vllm_av.demo.checkpoint import smollm2
+from vllm_av.demo.drafter import eagle
+from vllm_av.demo.prompts import choose
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.engine)
+            # Warnings of vLLM's many dependencies are not this project's.
+            item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+@pytest.fixture(scope="session")
+def target() -> str:
+    return str(smollm2())
+
+
+@pytest.fixture(scope="session")
+def prompts(target: str) -> list[list[int]]:
+    """Token ids of 8 real prompts, each a chat request: code, documentation, instructions."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    rendered = [
+        tokenizer.apply_chat_template(p.messages, add_generation_prompt=True, tokenize=False)
+        for p in choose(24)
+    ]
+    # Of mixed lengths, but not the longest: the prompts are read again in every test.
+    return sorted((tokenizer.encode(text) for text in rendered), key=len)[:16:2]
+
+
+@pytest.fixture(scope="session")
+def start(target: str) -> Callable[..., Engine]:
+    """``start(adaptive=True, max_num_batched_tokens=...)``: one engine for equal arguments.
+
+    ``adaptive`` is ``None`` for no speculation, ``False`` for a fixed number of drafts.
+    """
+
+    @cache
+    def engine(adaptive: bool | None, max_num_batched_tokens: int = 512) -> Engine:
+        spec = None if adaptive is None else speculation(str(eagle()), "eagle", adaptive)
+        return Engine(target, spec, max_num_batched_tokens=max_num_batched_tokens)
+
+    return engine
+
+
+@pytest.fixture
+def adaptive(start: Callable[..., Engine]) -> Iterator[Engine]:
+    """SmolLM2 with its EAGLE head and adaptive verification; its cost tables are put back."""
+    engine = start(adaptive=True)
+    with engine.kept_cost_tables():
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def constant_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Target p = (.5, .5) and drafter q = (.2, .8) after any text, over two live tokens."""
+    root = tmp_path_factory.mktemp("constant")
+    return (
+        models.constant(root / "target", [0.5, 0.5]),
+        models.constant(root / "draft", [0.2, 0.8]),
+    )
+
+
+@pytest.fixture(scope="session")
+def random_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A random target over 8 tokens, and a drafter that is a noisy copy of it."""
+    root = tmp_path_factory.mktemp("random")
+    return models.random_pair(root)

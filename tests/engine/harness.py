@@ -1,0 +1,130 @@
+"""An engine of vLLM in this process, and what the tests ask of it.
+
+Rule: vLLM runs as a user starts it; the tests reach inside only to set the cost tables, through
+the manager's own method, and to record what was admitted.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+STEPS = 5  # drafts per request and step
+CONTEXT = 32  # tokens of context that the cost profile assumes: keeps the start short
+
+
+class Step(NamedTuple):
+    """One verification: drafts per request, in the order of the batch."""
+
+    scheduled: list[int]
+    admitted: list[int]
+
+    @property
+    def ragged(self) -> bool:
+        """Whether requests that had equally many drafts kept different numbers of them."""
+        kept = {(s, a) for s, a in zip(self.scheduled, self.admitted, strict=True)}
+        return any(s == t and a != b for s, a in kept for t, b in kept)
+
+
+def speculation(draft: str, method: str, adaptive: bool, steps: int = STEPS) -> dict[str, Any]:
+    """A ``--speculative-config``."""
+    return {
+        "model": draft,
+        "method": method,
+        "num_speculative_tokens": steps,
+        "draft_sample_method": "probabilistic",
+        "enable_adaptive_verification": adaptive,
+    }
+
+
+def engine_arguments(model: str, spec: dict[str, Any] | None, **changes: Any) -> dict[str, Any]:
+    """What every engine of these tests has in common, as arguments of ``vllm.LLM``."""
+    return {
+        "model": model,
+        "speculative_config": spec,
+        "dtype": "float32",
+        "enforce_eager": True,
+        "max_model_len": 256,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 512,
+        "kv_cache_memory_bytes": 256 << 20,
+        "enable_prefix_caching": False,
+        "disable_log_stats": True,
+        "generation_config": "vllm",
+        "seed": 0,
+    } | changes
+
+
+class Engine:
+    """``vllm.LLM`` with its core in this process."""
+
+    def __init__(self, model: str, spec: dict[str, Any] | None, **changes: Any) -> None:
+        from vllm import LLM
+
+        os.environ.setdefault("VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN", str(CONTEXT))
+        self.llm = LLM(**engine_arguments(model, spec, **changes))
+        core = self.llm.llm_engine.engine_core.engine_core
+        self.runner = core.model_executor.driver_worker.worker.model_runner
+
+    @property
+    def manager(self) -> Any:
+        """vLLM's ``AdaptiveVerificationManager``."""
+        assert self.runner.adaptive_verification is not None
+        return self.runner.adaptive_verification
+
+    def greedy(
+        self, prompts: Sequence[list[int]], batch: int, max_tokens: int = 20
+    ) -> list[list[int]]:
+        """Tokens after each prompt, ``batch`` requests at a time, at temperature 0."""
+        from vllm import SamplingParams
+
+        params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+        tokens = []
+        for first in range(0, len(prompts), batch):
+            tokens += self.generate(prompts[first : first + batch], params)
+        return tokens
+
+    def generate(self, prompts: Sequence[list[int]], params: Any) -> list[list[int]]:
+        """Token ids; ``params`` is one ``SamplingParams`` for all prompts or one for each."""
+        requests = [{"prompt_token_ids": prompt} for prompt in prompts]
+        outputs = self.llm.generate(requests, params, use_tqdm=False)
+        return [list(output.outputs[0].token_ids) for output in outputs]
+
+    def price(self, fixed: float) -> None:
+        """Let a step that verifies ``n`` tokens cost ``fixed + n``, and drafting nothing."""
+        sizes = (1, self.runner.max_num_tokens)
+        self.manager.set_cost_curves([(1, 0.0)], [(n, fixed + n) for n in sizes])
+
+    @contextmanager
+    def kept_cost_tables(self) -> Iterator[None]:
+        tables = self.manager.cost_tables
+        try:
+            yield
+        finally:
+            self.manager.cost_tables = tables
+
+    @contextmanager
+    def recorded(self) -> Iterator[list[Step]]:
+        """The verifications that happen inside the block."""
+        manager, steps = self.manager, []
+        reallocate = manager.reallocate_drafts
+
+        def wrapped(req_ids: list[str], idx_mapping: Any) -> Any:
+            drafts = manager._batch_budget[0]
+            scheduled = [drafts[req_id] for req_id in req_ids]
+            result = reallocate(req_ids, idx_mapping)
+            admitted = result[0].diff() - manager.num_bonus_tokens
+            steps.append(Step(scheduled, admitted.tolist()))
+            return result
+
+        manager.reallocate_drafts = wrapped
+        try:
+            yield steps
+        finally:
+            manager.reallocate_drafts = reallocate
+
+
+def verified_share(steps: Sequence[Step]) -> float:
+    """Drafts verified over drafts scheduled."""
+    scheduled = sum(sum(step.scheduled) for step in steps)
+    return sum(sum(step.admitted) for step in steps) / scheduled

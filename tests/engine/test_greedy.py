@@ -1,0 +1,119 @@
+"""Greedy tokens do not depend on how many drafts are verified.
+
+The reference is vLLM without speculation. Adaptive verification runs under cost tables that keep
+every draft, trim some, and trim almost all; what was admitted is recorded and asserted too, so
+that equality is never that of an engine that trimmed nothing.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.engine.harness import Engine, Step, engine_arguments, verified_share
+
+BATCHES = (1, 3, 8)
+CHUNK = 48  # tokens a step: less than one of the prompts
+
+# Fixed cost of a step, in tokens per request; each token that it verifies costs 1. With a fixed
+# cost c, drafts are worth verifying while their survival exceeds about 1 / (1 + c).
+FIXED_COSTS = {"none": 1e6, "some": 8.0, "almost all": 0.6}
+
+
+def assert_trimmed(name: str, steps: list[Step]) -> None:
+    """That the cost table ``name`` did what it is called."""
+    share = verified_share(steps)
+    if name == "none":
+        assert share == 1.0
+    elif name == "some":
+        assert 0.2 < share < 0.9
+    else:
+        assert 0.0 < share < 0.25
+
+
+@pytest.fixture(scope="module")
+def expected(start: Callable[..., Engine], prompts: list[list[int]]) -> list[list[int]]:
+    """Tokens of the V2 runner without speculation, all requests at once."""
+    return start(adaptive=None).greedy(prompts, batch=8)
+
+
+def test_the_prompts_are_eight_and_longer_than_a_chunk(prompts: list[list[int]]) -> None:
+    assert len(prompts) == 8
+    assert len({tuple(prompt) for prompt in prompts}) == 8
+    assert max(map(len, prompts)) > CHUNK
+
+
+def test_the_v1_runner_agrees_with_the_v2_runner(
+    target: str, prompts: list[list[int]], expected: list[list[int]]
+) -> None:
+    """In a process of its own: a runner patches torch for good when it is imported."""
+    job = {"arguments": engine_arguments(target, None), "prompts": prompts, "max_tokens": 20}
+    run = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("generate.py"))],
+        input=json.dumps(job),
+        env=os.environ | {"VLLM_USE_V2_MODEL_RUNNER": "0"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert json.loads(run.stdout.splitlines()[-1]) == {"v2": False, "tokens": expected}
+
+
+@pytest.mark.parametrize("batch", BATCHES[:2])
+def test_without_speculation_the_batch_size_does_not_matter(
+    batch: int,
+    start: Callable[..., Engine],
+    prompts: list[list[int]],
+    expected: list[list[int]],
+) -> None:
+    assert start(adaptive=None).greedy(prompts, batch) == expected
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_a_fixed_number_of_drafts_gives_the_same_tokens(
+    batch: int,
+    start: Callable[..., Engine],
+    prompts: list[list[int]],
+    expected: list[list[int]],
+) -> None:
+    assert start(adaptive=False).greedy(prompts, batch) == expected
+
+
+@pytest.mark.parametrize("cost", FIXED_COSTS)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_adaptive_verification_gives_the_same_tokens(
+    batch: int,
+    cost: str,
+    adaptive: Engine,
+    prompts: list[list[int]],
+    expected: list[list[int]],
+) -> None:
+    adaptive.price(batch * FIXED_COSTS[cost])
+    with adaptive.recorded() as steps:
+        assert adaptive.greedy(prompts, batch) == expected
+    assert_trimmed(cost, steps)
+    if batch > 1:
+        assert any(step.ragged for step in steps) == (cost != "none")
+
+
+@pytest.mark.parametrize("cost", FIXED_COSTS)
+def test_chunked_prefill_gives_the_same_tokens(
+    cost: str,
+    start: Callable[..., Engine],
+    prompts: list[list[int]],
+    expected: list[list[int]],
+) -> None:
+    engine = start(adaptive=True, max_num_batched_tokens=CHUNK)
+    engine.price(8 * FIXED_COSTS[cost])
+    with engine.kept_cost_tables(), engine.recorded() as steps:
+        assert engine.greedy(prompts, batch=8) == expected
+    assert_trimmed(cost, steps)
+    # Steps that verify some requests while others are still in their prompts.
+    assert any(0 in step.scheduled and any(step.scheduled) for step in steps)
+    assert any(step.ragged for step in steps) == (cost != "none")
