@@ -12,7 +12,7 @@ be cut short and taken again. Neither direction needs room on the disk.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -88,7 +88,8 @@ def run(tree: Tree, plan: Plan) -> None:
     try:
         _prepare(tree, plan, work)
     except OSError as error:
-        _clear(tree)
+        with suppress(OSError):
+            _clear(tree)  # what stays, the next command ends or removes
         raise not_written(tree.site, error, left="nothing was changed") from error
     journal = _read(tree, FORWARD)
     assert journal is not None
@@ -246,8 +247,8 @@ def _place(tree: Tree, journal: Journal, side: Side) -> None:
     for number, change in enumerate(journal.changes):
         target = tree.site / change.path
         staged = work / side / str(number)
-        if side == "before" and os.path.lexists(work / "after" / str(number)):
-            continue  # never placed, so there is nothing to take back
+        if side == "before" and _is(tree, change, "before"):
+            continue  # never placed; a rename here might fail like the one that sent us back
         if change.path not in kept:
             remove(target)
         elif os.path.lexists(staged):
@@ -292,7 +293,9 @@ def _finish(tree: Tree, name: str) -> None:
 
 
 def _clear(tree: Tree) -> None:
-    """Remove what no journal speaks of any more."""
+    """Remove what is not needed any more, the journals first: without one, the rest is waste."""
+    for name in (FORWARD, BACK):
+        remove(tree.state / FOLDER / name)
     remove_folder(tree.state / FOLDER)
     if not (tree.state / MANIFEST).exists():
         remove_folder(tree.state)

@@ -84,9 +84,14 @@ def install(
     return site
 
 
-def write_series(root: Path, *steps: Mapping[str, bytes | None], version: str = VERSION) -> Series:
+def write_series(
+    root: Path,
+    *steps: Mapping[str, bytes | None],
+    version: str = VERSION,
+    start: Mapping[str, bytes] = FILES,
+) -> Series:
     """A series of one patch a step; step n is ``cpu/step-n.patch``."""
-    files: dict[str, bytes | None] = dict(FILES)
+    files: dict[str, bytes | None] = dict(start)
     folder = root / version
     (folder / "cpu").mkdir(parents=True, exist_ok=True)
     names = []
@@ -132,9 +137,11 @@ def package(site: Path) -> dict[str, bytes]:
     }
 
 
-def patched(*steps: Mapping[str, bytes | None]) -> dict[str, bytes]:
+def patched(
+    *steps: Mapping[str, bytes | None], start: Mapping[str, bytes] = FILES
+) -> dict[str, bytes]:
     """What :func:`package` shall be with the steps applied."""
-    files: dict[str, bytes | None] = dict(FILES)
+    files: dict[str, bytes | None] = dict(start)
     for step in steps:
         files |= step
     return {path: content for path, content in files.items() if content is not None}
