@@ -15,7 +15,7 @@ _FLOAT_TESTS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq",
 _INT_TESTS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 
 
-def literal(dtype: DType, value: bool | int | float) -> Ssa:
+def literal(dtype: DType, value: bool | float) -> Ssa:
     """A Python number as a value of that type."""
     return Ssa(held(dtype), constant(dtype, value))
 

@@ -73,7 +73,9 @@ class Builtins(Ops):
         )
         return Scalar(element, x)
 
-    def tl_store(self, pointer: Value, value: Value, mask: Value = Const(None), **_: Value) -> Value:
+    def tl_store(
+        self, pointer: Value, value: Value, mask: Value = Const(None), **_: Value
+    ) -> Value:
         mask = _present(mask)
         if isinstance(pointer, Pointers):
             data = self.cast(value, pointer.element)
@@ -97,10 +99,14 @@ class Builtins(Ops):
             self._guarded(self._scalar(self.truth(mask)).ssa, write, FALSE)
         return Const(None)
 
-    def tl_atomic_add(self, pointer: Value, value: Value, mask: Value = Const(None), **_: Value) -> Value:
+    def tl_atomic_add(
+        self, pointer: Value, value: Value, mask: Value = Const(None), **_: Value
+    ) -> Value:
         return self._atomic("add", pointer, value, mask)
 
-    def tl_atomic_or(self, pointer: Value, value: Value, mask: Value = Const(None), **_: Value) -> Value:
+    def tl_atomic_or(
+        self, pointer: Value, value: Value, mask: Value = Const(None), **_: Value
+    ) -> Value:
         return self._atomic("or", pointer, value, mask)
 
     def _atomic(self, op: str, pointer: Value, value: Value, mask: Value) -> Value:
@@ -156,7 +162,11 @@ class Builtins(Ops):
         return self.tl_full(shape, Const(0), dtype)
 
     def tl_cast(
-        self, x: Value, dtype: Value, fp_downcast_rounding: Value = Const(None), bitcast: Value = Const(False)
+        self,
+        x: Value,
+        dtype: Value,
+        fp_downcast_rounding: Value = Const(None),
+        bitcast: Value = Const(False),
     ) -> Value:
         if not _absent(fp_downcast_rounding):
             raise Unsupported("fp_downcast_rounding")
@@ -345,7 +355,9 @@ class Builtins(Ops):
         assert isinstance(best, Group)
         return best.items[1]  # type: ignore[no-any-return]
 
-    def tl_cumsum(self, input: Value, axis: Value = Const(0), reverse: Value = Const(False)) -> Value:
+    def tl_cumsum(
+        self, input: Value, axis: Value = Const(0), reverse: Value = Const(False)
+    ) -> Value:
         block = self._reducible(input, Const(False))
         if len(block.shape) != 1 or _object(reverse):
             raise Unsupported("cumsum of more than one dimension, or reversed")
@@ -374,38 +386,19 @@ class Builtins(Ops):
         block = self._block(self.cast(block, dtype))
         if indices:
             block.keep = True
-        number, ty = dtype.is_floating(), held(dtype)
-        worst = _worst(op, dtype)
-        best, any_number = self._accumulator(dtype, worst), self._accumulator(tl.int32, 0)
-        test = {"max": "ogt", "min": "olt"}[op]
+        key = _key_type(dtype)
+        worst = key.get_int_min_value() if op == "max" else key.get_int_max_value()
+        best = self._accumulator(key, worst)
 
         def update(lane: Ssa, x: Ssa) -> None:
-            b, before = self.b, self._read(best)
-            if not number:
-                self._write(best, arith.binary(b, op, dtype, before, x))
-                return
-            real = b.pure("i1", f"fcmp ord {x}, {x.ref}")
-            x = arith.select(b, real, x, Ssa(ty, constant(dtype, worst)))
-            # NaN is gone and zeros may be swapped: so LLVM may reorder, and vectorises.
-            better = b.effect("i1", f"fcmp nnan nsz {test} {x}, {before.ref}")
-            self._write(best, b.effect(ty, f"select nnan nsz {better}, {x}, {before}"))
-            if not indices:
-                seen = b.pure("i32", f"zext {real} to i32")
-                self._write(
-                    any_number, b.effect("i32", f"or {self._read(any_number)}, {seen.ref}")
-                )
+            x = _to_key(self.b, dtype, x, worst)
+            self._write(best, arith.binary(self.b, op, key, self._read(best), x))
 
         self.lanes.reduce(block, update)
-        found = self._read(best)
-        nan = Ssa(ty, constant(dtype, float("nan"))) if number else found
-        if not indices:
-            if number:
-                some = self.b.effect("i1", f"icmp ne {self._read(any_number)}, 0")
-                found = arith.select(self.b, some, found, nan)
-            return Scalar(dtype, found)
-        return self._first(block, found, nan, Ssa(ty, constant(dtype, worst)))
+        found = _from_key(self.b, dtype, self._read(best))
+        return self._first(op, block, found) if indices else Scalar(dtype, found)
 
-    def _first(self, block: Block, best: Ssa, nan: Ssa, worst: Ssa) -> Value:
+    def _first(self, op: str, block: Block, best: Ssa) -> Value:
         """The best value and the first lane that has it."""
         b, dtype, count = self.b, block.dtype, block.lanes
         index = self._accumulator(tl.int32, count)
@@ -420,14 +413,12 @@ class Builtins(Ops):
         first = self._read(index)
         nowhere = b.pure("i1", f"icmp eq {first}, {count}")
         if dtype.is_floating():
-            # Where the best is the worst there is, NaN counts as equal to it, as in the interpreter.
-            tie = arith.compare(b, "eq", dtype, best, worst)
-            nowhere_or_tie = arith.logical(b, "or", nowhere, tie)
-        else:
-            nowhere_or_tie = nowhere
-        value = arith.select(b, nowhere, nan, best)
-        first = arith.select(b, nowhere_or_tie, Ssa("i32", "0"), first)
-        return Group((Scalar(dtype, value), Scalar(tl.int32, first)))
+            # The interpreter takes NaN for the worst number when it looks for the place.
+            bound = float("-inf") if op == "max" else float("inf")
+            tie = arith.compare(b, "eq", dtype, best, arith.literal(dtype, bound))
+            nowhere = arith.logical(b, "or", nowhere, tie)
+        first = arith.select(b, nowhere, Ssa("i32", "0"), first)
+        return Group((Scalar(dtype, best), Scalar(tl.int32, first)))
 
     def _reducible(self, value: Value, keep_dims: Value) -> Block:
         if _object(keep_dims):
@@ -453,11 +444,31 @@ class Builtins(Ops):
         self.b.emit(f"store {value}, {buffer.pointer}")
 
 
-def _worst(op: str, dtype: Any) -> float:
-    if dtype.is_floating():
-        return float("-inf") if op == "max" else float("inf")
-    low, high = dtype.get_int_min_value(), dtype.get_int_max_value()
-    return low if op == "max" else high  # type: ignore[no-any-return]
+# Floats are compared as integers of the same order, because LLVM vectorises an integer maximum, and a maximum of
+# floats only where it may assume that there is no NaN. NaN becomes the integer beyond the worst, which maps
+# back to a NaN: so it loses against every number, and a block of nothing else gives NaN.
+
+
+def _key_type(dtype: Any) -> Any:
+    return {"fp32": tl.int32, "fp64": tl.int64}.get(str(dtype), dtype)
+
+
+def _to_key(b: Builder, dtype: Any, x: Ssa, worst: int) -> Ssa:
+    if not dtype.is_floating():
+        return x
+    key = _flipped(b, arith.to_bits(b, dtype, x))
+    real = b.pure("i1", f"fcmp ord {x}, {x.ref}")
+    return arith.select(b, real, key, Ssa(key.ty, str(worst)))
+
+
+def _from_key(b: Builder, dtype: Any, key: Ssa) -> Ssa:
+    return arith.from_bits(b, dtype, _flipped(b, key)) if dtype.is_floating() else key
+
+
+def _flipped(b: Builder, bits: Ssa) -> Ssa:
+    """All bits but the sign inverted where the sign is set; its own inverse."""
+    sign = b.pure(bits.ty, f"ashr {bits}, {int(bits.ty[1:]) - 1}")
+    return b.pure(bits.ty, f"xor {bits}, {b.pure(bits.ty, f'lshr {sign}, 1').ref}")
 
 
 def _absent(value: Value) -> bool:

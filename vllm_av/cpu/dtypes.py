@@ -72,7 +72,7 @@ def from_torch(name: str) -> DType | None:
     return None if found is None else _BY_NAME[found]
 
 
-def of_python(value: bool | int | float) -> DType:
+def of_python(value: bool | float) -> DType:
     """The type that a Python number becomes when it turns into a tensor."""
     return _RULES.to_tensor_type(value)
 
@@ -91,7 +91,7 @@ def promote_integers(a: DType, b: DType) -> DType:
     return _RULES.integer_promote_impl(a, b)
 
 
-def constant(dtype: DType, value: bool | int | float) -> str:
+def constant(dtype: DType, value: bool | float) -> str:
     """LLVM's text of a constant in its held form; integers wrap, floats round to float32."""
     kind = held(dtype)
     if kind == "i1":

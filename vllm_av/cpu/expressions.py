@@ -302,9 +302,7 @@ class Expressions(Builtins):
         allowed |= function in (triton.cdiv, triton.next_power_of_2)
         if not allowed:
             raise Unsupported(f"the call `{ast.unparse(node)}`")
-        return _const(
-            function(*map(_plain, args), **{k: _plain(v) for k, v in keywords.items()})
-        )
+        return _const(function(*map(_plain, args), **{k: _plain(v) for k, v in keywords.items()}))
 
     def inline(self, callee: Any, args: list[Value], keywords: dict[str, Value]) -> Value:
         """The value of a call of another kernel function."""
@@ -324,7 +322,9 @@ class Expressions(Builtins):
         try:
             value = self.run_body(tree.body, env)
         except Unsupported as error:
-            error.args = (f"{error} in `{function.__name__}`",) if " in `" not in str(error) else error.args
+            error.args = (
+                (f"{error} in `{function.__name__}`",) if " in `" not in str(error) else error.args
+            )
             raise
         finally:
             self.frame = outer

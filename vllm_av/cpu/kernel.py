@@ -51,8 +51,13 @@ class Kernel(Statements):
         """
         try:
             return self._compile(parameters)
-        except (Unsupported, TooLarge, TypeError, ValueError, KeyError, AttributeError) as error:
-            what = str(error) or "blocks too large for the stack"
+        except Exception as error:
+            # Whatever it is (Triton's rules raise TypeError, say), the interpreter can have the kernel.
+            if isinstance(error, TooLarge):
+                what = "blocks too large for the stack"
+            else:
+                kind = "" if isinstance(error, Unsupported) else f"{type(error).__name__}: "
+                what = f"{kind}{error}"
             file = inspect.getsourcefile(self.frame.function) or "?"
             first = inspect.getsourcelines(self.frame.function)[1]
             raise KernelError(
@@ -78,7 +83,9 @@ class Kernel(Statements):
                 offset += 1
         self._nest(env)
         definitions, declarations = maths.text_of(b.helpers)
-        body = b.function(f'define void @{ENTRY}(ptr noalias readonly %slots) "prefer-vector-width"="512"')
+        body = b.function(
+            f'define void @{ENTRY}(ptr noalias readonly %slots) "prefer-vector-width"="512"'
+        )
         return "\n".join([*sorted(declarations | b.declarations), *definitions, body, ""])
 
     def _slot(self, slots: Ssa, k: int, dtype: Any) -> Ssa:
@@ -88,7 +95,9 @@ class Kernel(Statements):
     def _nest(self, env: Env) -> None:
         b, ends = self.b, []
         for axis in range(3):
-            head, body, done = (b.fresh(f"{stem}{axis}_") for stem in ("grid", "program", "gridend"))
+            head, body, done = (
+                b.fresh(f"{stem}{axis}_") for stem in ("grid", "program", "gridend")
+            )
             before = b.label
             b.branch(head)
             b.start(head)

@@ -11,16 +11,22 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import triton.language as tl
 
 from vllm_av.cpu import backend, interpreter, store
 from vllm_av.cpu.dtypes import from_torch
 from vllm_av.cpu.kernel import ENTRY, Kernel, Parameter
 from vllm_av.errors import Code, KernelError
 
-import triton.language as tl
-
 _log = logging.getLogger(__name__)
 _Pack = Callable[..., bytes]
+_KINDS = {
+    "int1": tl.int1,
+    "int32": tl.int32,
+    "int64": tl.int64,
+    "uint64": tl.uint64,
+    "fp32": tl.float32,
+}
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
 
@@ -62,8 +68,11 @@ class Launcher:
             if constexpr:
                 key += (value.__class__, value)
             elif isinstance(value, torch.Tensor):
+                address = value.data_ptr()
+                if not address and value.numel():
+                    raise self._bad(f"a tensor on {value.device}", "tensors on the CPU")
                 key.append(value.dtype)
-                slots.append(value.data_ptr())
+                slots.append(address)
             elif value is None:
                 key.append(None)
             else:
@@ -138,20 +147,15 @@ class Launcher:
     def _made(self, values: list[Any]) -> Variant:
         parameters = tuple(
             self._parameter(name, value, constexpr)
-            for name, value, constexpr in zip(
-                self._names, values, self._constexpr, strict=True
-            )
+            for name, value, constexpr in zip(self._names, values, self._constexpr, strict=True)
         )
         signature = repr([(p.name, str(p.dtype), repr(p.constant)) for p in parameters])
         name = store.key(self._jit.cache_key, signature)
         code = store.read(name)
-        call = None
-        if code is not None:
-            call = backend.link(code, ENTRY)
-        if call is None:
+        if code is None:
             code = backend.assemble(Kernel(self.function).compile(parameters))
             store.write(name, code)
-            call = backend.link(code, ENTRY)
+        call = backend.link(code, ENTRY)
         runtime = [p.dtype for p in parameters if p.dtype is not None]
         form = "".join("f4x" if str(d) == "fp32" else "q" for d in runtime)
         return Variant(call, struct.Struct(f"<qqq{form}").pack)
@@ -168,12 +172,8 @@ class Launcher:
                     allowed="integers, bool, float16, bfloat16, float32, float64",
                     fix="it runs in Triton's interpreter instead, slowly",
                 )
-            if value.device.type != "cpu":
-                raise self._bad(f"a tensor on {value.device}", "tensors on the CPU")
             return Parameter(name, tl.pointer_type(element))
-        kind, _ = self._plain(value)
-        return Parameter(name, {"int1": tl.int1, "int32": tl.int32, "int64": tl.int64,
-                                "uint64": tl.uint64, "fp32": tl.float32}[kind])
+        return Parameter(name, _KINDS[self._plain(value)[0]])
 
 
 def launch(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:

@@ -104,6 +104,14 @@ class Ops:
             result.affine = x.affine
         return result
 
+    def _operand(self, value: Value, dtype: DType) -> Data:
+        """An operand in the type of the operation; as in Triton, a number must fit into it."""
+        if isinstance(value, Const) and isinstance(value.value, int) and dtype.is_int():
+            low, high = dtype.get_int_min_value(), dtype.get_int_max_value()
+            if not low <= value.value <= high:
+                raise Unsupported(f"the number {value.value} beside a {dtype}")
+        return self.cast(value, dtype)
+
     def bitcast(self, value: Value, dtype: DType) -> Data:
         """``value.to(dtype, bitcast=True)``."""
         x = self.data(value)
@@ -193,7 +201,9 @@ class Ops:
         block.fn = lambda b, lane: b.pure("i32", f"trunc {lane} to i32")
         return block
 
-    def elementwise(self, dtype: DType, fn: Callable[..., Ssa], *values: Data, cost: int = 1) -> Data:
+    def elementwise(
+        self, dtype: DType, fn: Callable[..., Ssa], *values: Data, cost: int = 1
+    ) -> Data:
         """``fn(builder, *lane values)``, at once for scalars, lazily for blocks."""
         shape = self.shape_of(*values)
         if not any(isinstance(v, Block) for v in values):
@@ -224,7 +234,7 @@ class Ops:
             if not dtype.is_int():
                 raise Unsupported(f"{op} of {dtype}")
             dtype = promote_integers(dtype, dtype)
-        a, c = self.cast(x, dtype), self.cast(y, dtype)
+        a, c = self._operand(x, dtype), self._operand(y, dtype)
         if op in _COMPARISONS:
             result = self.elementwise(
                 tl.int1, lambda b, u, v: arith.compare(b, op, dtype, u, v), a, c
@@ -281,7 +291,7 @@ class Ops:
             raise Unsupported("tl.where of pointers")
         a, c = self.data(x), self.data(y)
         dtype = promote(a.dtype, isinstance(x, Const), c.dtype, isinstance(y, Const))
-        a, c = self.cast(x, dtype), self.cast(y, dtype)
+        a, c = self._operand(x, dtype), self._operand(y, dtype)
         return self.elementwise(dtype, arith.select, self.truth(condition), a, c)
 
     # -- pointers and indices

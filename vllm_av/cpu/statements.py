@@ -389,7 +389,9 @@ class _Halves:
 class _Loop:
     """A loop's blocks, and the names that it carries from round to round."""
 
-    def __init__(self, run: Statements, node: ast.For | ast.While, env: Env, live: set[str]) -> None:
+    def __init__(
+        self, run: Statements, node: ast.For | ast.While, env: Env, live: set[str]
+    ) -> None:
         self._run = run
         self._read = loaded([node])
         self.live = self._read | live
@@ -528,7 +530,7 @@ class _Body:
         self._region.__enter__()
         return dict(self._loop.env)
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         run = self._loop._run
         if error[0] is None:
             run.lanes.flush()
@@ -550,9 +552,7 @@ def _exposed(node: ast.For | ast.While, names: list[str]) -> set[str]:
 
 def _moves_lanes(block: Block) -> bool:
     """Whether a lane's value may come from another lane."""
-    return block.kind == "index" or any(
-        _moves_lanes(a) for a in block.args if isinstance(a, Block)
-    )
+    return block.kind == "index" or any(_moves_lanes(a) for a in block.args if isinstance(a, Block))
 
 
 def _same_kind(x: Any, y: Any) -> bool:

@@ -1,0 +1,57 @@
+"""The hook, a cache folder of this run's own, and the comparison with Triton's interpreter."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+os.environ["VLLM_LOGGING_LEVEL"] = "WARNING"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from vllm_av.cpu import check, install
+from vllm_av.cpu.launcher import Launcher
+
+Both = Callable[..., None]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Kernels compile afresh: a cache of another run would hide what this compiler does."""
+    before = os.environ.get("VLLM_AV_CACHE")
+    os.environ["VLLM_AV_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    torch.set_num_threads(1)
+    install()
+    yield
+    if before is None:
+        del os.environ["VLLM_AV_CACHE"]
+    else:
+        os.environ["VLLM_AV_CACHE"] = before
+
+
+@pytest.fixture
+def both() -> Both:
+    """Launch a kernel compiled and interpreted on the same arguments; both must agree.
+
+    The tensors hold the compiled kernel's results afterwards. A kernel that was not compiled fails.
+    """
+
+    def launch(kernel: Any, grid: Any, *args: Any, **kwargs: Any) -> None:
+        report = check.Report()
+        launcher = Launcher(kernel)
+        check.compare(launcher, grid, args, kwargs, report)
+        assert not launcher.refused, "the kernel was interpreted both times"
+        assert report.differences == []
+
+    return launch
+
+
+@pytest.fixture
+def compared() -> Iterator[check.Report]:
+    """Every launch in the test is compared; all must agree, and be compiled."""
+    with check.compared() as report:
+        yield report
+    assert report.launches, "the test launched nothing"
+    assert dict(report.interpreted) == {}
+    assert report.differences == []
