@@ -50,11 +50,13 @@ def run(python: str, root: Path = ROOT, steps: tuple[Step, ...] = STEPS) -> int:
 
 def _pending(place: Place, steps: tuple[Step, ...]) -> Iterator[tuple[int, Step, str]]:
     """Number, step and key of each step to do; a done step's key is part of the next one's."""
+    # The interpreter behind a virtual environment can be uninstalled.
+    sound = place.venv_python.exists()
     key = ""
     for number, step in enumerate(steps, 1):
         key = digest([key, step.name, step.key(place)])
         stamp = place.stamps / step.name
-        if not (stamp.is_file() and stamp.read_text() == key):
+        if not (sound and stamp.is_file() and stamp.read_text() == key):
             yield number, step, key
 
 

@@ -4,7 +4,6 @@ Rule: a step may be killed at any point and started again. Each leaves its stamp
 work is whole, and a stamp holds the key of everything before it.
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,7 +142,7 @@ def _nothing(place: Place) -> str:
 
 def _venv_key(place: Place) -> str:
     # Another vLLM needs a fresh environment: the patches added files that pip does not know.
-    return digest([sys.version, *_vllm_pins(place)])
+    return digest(_vllm_pins(place))
 
 
 def _vllm_pins(place: Place) -> list[str]:

@@ -39,7 +39,8 @@ class Script:
             self.ran.append(name)
             if name in self.fails:
                 raise SetupError(Code.SETUP_INSTALL, f"{name} broke", "whole", "mend it")
-            place.venv.mkdir(exist_ok=True)
+            place.venv_python.parent.mkdir(parents=True, exist_ok=True)
+            place.venv_python.touch()
 
         return work
 
@@ -87,6 +88,13 @@ def test_without_the_environment_everything_is_done_again(tmp_path: Path) -> Non
     assert script.go(tmp_path) == (0, ["venv", "a", "b"])
 
 
+def test_an_environment_whose_python_is_gone_is_made_again(tmp_path: Path) -> None:
+    script = Script()
+    script.go(tmp_path)
+    Place(tmp_path, "").venv_python.unlink()
+    assert script.go(tmp_path) == (0, ["venv", "a", "b"])
+
+
 def test_a_half_written_stamp_does_not_count(tmp_path: Path) -> None:
     script = Script()
     script.go(tmp_path)
@@ -112,8 +120,8 @@ from ci.setup.run import run
 from ci.setup.steps import Step
 
 def work(place, runner):
-    place.venv.mkdir(exist_ok=True)
-    (place.root / "begun").touch()
+    place.venv_python.parent.mkdir(parents=True, exist_ok=True)
+    place.venv_python.touch()
     runner.run(["sh", "-c", sys.argv[2]])
 
 sys.exit(run(sys.executable, Path(sys.argv[1]), (Step("slow", lambda place: "", work),)))
