@@ -78,8 +78,10 @@ def apply(tree: Tree, series: Series) -> Outcome:
         if manifest and manifest.digest == series.digest and goal.reached(tree):
             return Outcome("already applied", names, files, notes)
         _refuse_drift(tree, manifest, goal)
-        refuse_if_used(tree)
-        run(tree, goal.plan(tree, manifest))
+        plan = goal.plan(tree, manifest)
+        if plan.after:  # else only the record of what is applied changes
+            refuse_if_used(tree)
+        run(tree, plan)
     return Outcome("upgraded" if manifest else "applied", names, files, notes)
 
 

@@ -70,8 +70,11 @@ def faults(patch: Patch) -> list[str]:
     """What is wrong with the message of a patch: all of it."""
     found: list[str] = []
     message = message_from_bytes(patch.head.partition(b"\n")[2], policy=policy.default)
-    if not _SUBJECT.fullmatch(_subject(patch.head)):
+    subject = _subject(patch.head)
+    if not _SUBJECT.fullmatch(subject):
         found.append("the subject is not `[PATCH] [Tag] title` with vLLM's tags")
+    elif f"\n{_folded(subject)}\n".encode() not in patch.head:
+        found.append("the subject is not plain ASCII, folded at column 78 as git does it")
     found += [f"the header {key} is missing" for key in ("From", "Date") if not message[key]]
     given = patch.trailers
     found += [f"the trailer {key} is missing or empty" for key in TRAILERS if not given.get(key)]
@@ -101,14 +104,7 @@ def compose_head(message: str, date: datetime) -> bytes:
     title, _, body = message.strip().partition("\n")
     if not title.isascii():
         raise malformed(f"the title {title!r} is not plain ASCII")
-    subject = textwrap.fill(
-        f"Subject: [PATCH] {title}",
-        width=77,
-        subsequent_indent=" ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    lines = [f"From: {AUTHOR}", f"Date: {format_datetime(date)}", subject]
+    lines = [f"From: {AUTHOR}", f"Date: {format_datetime(date)}", _folded(f"[PATCH] {title}")]
     if not body.isascii():
         lines += [
             "MIME-Version: 1.0",
@@ -121,6 +117,17 @@ def compose_head(message: str, date: datetime) -> bytes:
 def compose(name: str, head: bytes, rendered: Sequence[bytes]) -> Patch:
     """A patch of a message and rendered file changes."""
     return parse_patch(name, head + b"".join(rendered))
+
+
+def _folded(subject: str) -> str:
+    """The header as git folds it: at blanks, to at most 78 columns."""
+    return textwrap.fill(
+        f"Subject: {subject}",
+        width=78,
+        subsequent_indent=" ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _subject(head: bytes) -> str:

@@ -9,6 +9,8 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from vllm_av.patching.slide import slide
+
 CONTEXT = 3
 SECTION_BYTES = 80
 NO_NEWLINE = b"\\ No newline at end of file\n"
@@ -31,61 +33,26 @@ def split_lines(text: bytes) -> list[bytes]:
 
 
 def compare(old: Sequence[bytes], new: Sequence[bytes]) -> list[Block]:
-    """A script from ``old`` to ``new``, its pure insertions and deletions placed at a seam."""
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    blocks = [
-        Block(i, i_end - i, j, j_end - j)
-        for tag, i, i_end, j, j_end in matcher.get_opcodes()
-        if tag != "equal"
-    ]
-    return [
-        _at_seam(block, old, new, *_room(blocks, index, len(old), len(new)))
-        for index, block in enumerate(blocks)
-    ]
+    """A script from ``old`` to ``new``, cut where git cuts."""
+    gone, come = [True] * len(old), [True] * len(new)
+    for i, j, size in difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+        gone[i : i + size] = come[j : j + size] = [False] * size
+    slide(old, gone, come)
+    slide(new, come, gone)
+    return list(_blocks(gone, come))
 
 
-def _room(blocks: Sequence[Block], index: int, old_end: int, new_end: int) -> tuple[int, int]:
-    """Equal lines before and after one block (one is left between blocks)."""
-    block = blocks[index]
-    before = block.i
-    if index:
-        before -= blocks[index - 1].i + blocks[index - 1].m + 1
-    after = min(old_end - block.i - block.m, new_end - block.j - block.n)
-    if index + 1 < len(blocks):
-        # The next block may itself move up; half of the gap keeps both apart.
-        after = (blocks[index + 1].i - block.i - block.m - 1) // 2
-    if index:
-        before //= 2
-    return max(before, 0), max(after, 0)
-
-
-def _at_seam(
-    block: Block, old: Sequence[bytes], new: Sequence[bytes], before: int, after: int
-) -> Block:
-    """Slide a pure insertion or deletion to where a reader would cut: least indented, last."""
-    if block.m and block.n:
-        return block
-    lines, start, size = (new, block.j, block.n) if block.n else (old, block.i, block.m)
-    low = high = 0
-    while low < before and lines[start - low - 1] == lines[start + size - low - 1]:
-        low += 1
-    while high < after and lines[start + high] == lines[start + size + high]:
-        high += 1
-
-    def cost(shift: int) -> tuple[int, int, int]:
-        first = start + shift
-        following = lines[first + size] if first + size < len(lines) else b""
-        blank_before = first == 0 or not lines[first - 1].strip()
-        return _indent(lines[first]) + _indent(following), 0 if blank_before else 1, -shift
-
-    best = min(range(-low, high + 1), key=cost)
-    return block._replace(i=block.i + best, j=block.j + best)
-
-
-def _indent(line: bytes) -> int:
-    stripped = line.strip()
-    # A blank line at the head of a block belongs to what stands before it.
-    return len(line) - len(line.lstrip()) if stripped else 1
+def _blocks(gone: Sequence[bool], come: Sequence[bool]) -> Iterator[Block]:
+    i = j = 0
+    while i < len(gone) or j < len(come):
+        m = n = 0
+        while i + m < len(gone) and gone[i + m]:
+            m += 1
+        while j + n < len(come) and come[j + n]:
+            n += 1
+        if m or n:
+            yield Block(i, m, j, n)
+        i, j = i + m + 1, j + n + 1
 
 
 def hunks(old: Sequence[bytes], new: Sequence[bytes], script: Sequence[Block]) -> bytes:

@@ -47,6 +47,8 @@ def tree_source(tree: Tree) -> Source:
     manifest = load_manifest(tree)
 
     def read(path: str) -> bytes | None:
+        if path not in tree.record:
+            return None  # whatever lies there, the wheel did not bring it
         file = pristine_files(tree, manifest, [path])[path]
         return file.content if file else None
 

@@ -1,0 +1,98 @@
+"""``vllm-av patch``, run as a user runs it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.patching.trees import MESSAGE, install, look, package
+
+ROOT = Path(__file__).parents[3]
+NO_VLLM = """
+import sys
+class Banned:
+    def find_spec(self, name, path=None, target=None):
+        assert name.split(".")[0] not in {"vllm", "torch", "triton", "numpy"}, name
+sys.meta_path.insert(0, Banned())
+from vllm_av.cli.app import main
+main()
+"""
+
+
+def patch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", NO_VLLM, "patch", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+def answer(*arguments: str, code: int = 0) -> dict[str, object]:
+    done = patch(*arguments, "--json")
+    assert (done.returncode, done.stderr) == (code, "")
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A vLLM of a version that has a series, and none of its files."""
+    return install(tmp_path / "site")
+
+
+def test_every_verb_answers_with_json(other: Path) -> None:
+    site = ("--site", str(other))
+    # The real series against a tree that is no vLLM: every verb has something to say.
+    report = answer("verify", *site, code=1)
+    assert report["problems"]
+    assert answer("status", *site)["state"] == "pristine"
+    assert answer("revert", *site)["done"] == "nothing to revert"
+    before = look(other)
+    error = answer("apply", *site, code=2)["error"]
+    assert isinstance(error, dict)
+    assert error["code"] == "AV-PATCH-CONFLICT"
+    assert answer("export", *site, code=2)["error"]["code"] == "AV-PATCH-EXPORT"  # type: ignore[index]
+    assert look(other) == before
+
+
+def test_a_mistake_is_one_line(tmp_path: Path) -> None:
+    done = patch("apply", "--site", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: [AV-PATCH-NO-VLLM] no vLLM in ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_wrong_version(tmp_path: Path) -> None:
+    site = install(tmp_path / "site", version="0.1.0")
+    before = package(site)
+    done = patch("apply", "--site", str(site))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: [AV-PATCH-NO-SERIES] no series for vLLM 0.1.0;")
+    assert package(site) == before
+
+
+def test_new_wants_a_message(tmp_path: Path) -> None:
+    message = tmp_path / "message"
+    message.write_text(MESSAGE)
+    for arguments in (
+        ("--new", "cpu/x.patch"),
+        ("--message", str(message)),
+        ("--new", "cpu/x.patch", "--message", str(message), "--patch", "cpu/y.patch"),
+    ):
+        done = patch("export", *arguments)
+        assert done.returncode == 2
+        assert "--new and --message belong together" in done.stderr
+
+
+def test_help_names_the_verbs() -> None:
+    done = patch("--help")
+    assert done.returncode == 0
+    for verb in ("verify", "apply", "status", "revert", "export"):
+        assert verb in done.stdout
