@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 
@@ -43,14 +44,23 @@ def is_whole(info: Path) -> bool:
     return (info / "INSTALLER").is_file() and (info / "METADATA").is_file()
 
 
-def sweep(site: Path) -> list[str]:
+def sweep(site: Path, names: Collection[str]) -> list[str]:
     """Remove what a killed pip left: half-installed metadata, and old files it had set aside.
 
     Without the metadata pip sees the distribution as missing and installs it anew, over the rest.
-    Returns the names removed.
+
+    Args:
+        site: the folder that pip installs into.
+        names: the distributions (normal form) that set-up installs; no other is touched.
+
+    Returns:
+        The names of what was removed.
     """
     leftovers = [path for path in site.glob("~*") if path.is_dir()]
-    leftovers += [info for info in site.glob("*.dist-info") if not is_whole(info)]
+    for info in site.glob("*.dist-info"):
+        name = info.name.removesuffix(".dist-info").rpartition("-")[0]
+        if normal(name) in names and not is_whole(info):
+            leftovers.append(info)
     for path in leftovers:
         shutil.rmtree(path)
     return sorted(path.name for path in leftovers)

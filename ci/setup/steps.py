@@ -47,8 +47,9 @@ def _venv(place: Place, runner: Runner) -> None:
 
 
 def _torch(place: Place, runner: Runner) -> None:
-    sweep(place.site)
-    pin = f"torch=={read_pins(place.lock)['torch']}"
+    pins = read_pins(place.lock)
+    sweep(place.site, pins)
+    pin = f"torch=={pins['torch']}"
     code, output = _pip(place, runner, [pin])
     if code and "No matching distribution found" in output:
         code, output = _pip(place, runner, ["--index-url", TORCH_INDEX, pin])
@@ -57,8 +58,8 @@ def _torch(place: Place, runner: Runner) -> None:
 
 
 def _packages(place: Place, runner: Runner) -> None:
-    sweep(place.site)
     pins = read_pins(place.lock)
+    sweep(place.site, pins)
     rest = {name: version for name, version in pins.items() if name != "torch"}
     wanted = runner.log.with_suffix(".txt")
     wanted.write_text("".join(f"{name}=={version}\n" for name, version in rest.items()))
@@ -80,6 +81,7 @@ def _collected(log: Path, before: int) -> int:
 
 
 def _project(place: Place, runner: Runner) -> None:
+    sweep(place.site, ["vllm-av"])
     code, output = _pip(place, runner, ["--no-build-isolation", "--editable", str(place.root)])
     if code:
         raise _pip_failed(runner, "vllm_av itself", output)

@@ -119,13 +119,13 @@ def find_packages(installed: Installed, environ: Mapping[str, str]) -> Iterator[
                     f"run: pip uninstall {name}; text models do not need it",
                 )
     if is_cpu_build(installed, environ):
-        for name in ("numba", "triton"):
+        for name in ("llvmlite", "triton"):
             if name not in installed.dists:
                 yield Finding(
                     "fault",
                     Code.ENV_MISSING,
                     f"{name} is not installed",
-                    f"{name}, which the CPU engine compiles vLLM's kernels with",
+                    f"{name}, without which the CPU engine compiles no kernel",
                     f"run: pip install {name}",
                 )
     for folder in installed.broken:

