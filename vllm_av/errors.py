@@ -79,7 +79,7 @@ class Code(StrEnum):
     PATCH_BUSY = "AV-PATCH-BUSY"
     """Another patch command holds the vLLM tree."""
     PATCH_WRITE = "AV-PATCH-WRITE"
-    """The vLLM tree cannot be written; nothing was changed."""
+    """The vLLM tree cannot be read or written."""
     PATCH_STATE = "AV-PATCH-STATE"
     """The record of what was applied is damaged or does not fit the tree."""
     PATCH_EXPORT = "AV-PATCH-EXPORT"

@@ -12,6 +12,7 @@ from vllm_av.errors import Code, PatchError
 from vllm_av.patching.files import locked
 from vllm_av.patching.goal import Goal, goal_of, pristine_bytecode, pristine_files
 from vllm_av.patching.inuse import refuse_if_used
+from vllm_av.patching.recovery import clean_up, outlived, recover
 from vllm_av.patching.series import Series
 from vllm_av.patching.state import (
     ORIGINALS,
@@ -23,7 +24,7 @@ from vllm_av.patching.state import (
     load_manifest,
     sum_of,
 )
-from vllm_av.patching.transaction import Plan, pending, recover, run
+from vllm_av.patching.transaction import Plan, pending, run
 from vllm_av.patching.tree import Tree, groups_for
 
 
@@ -106,17 +107,6 @@ def revert(tree: Tree) -> Outcome:
     return Outcome("reverted", tuple(patch.name for patch in manifest.patches), files, notes)
 
 
-def outlived(tree: Tree, manifest: Manifest) -> str | None:
-    """Why a record speaks of a vLLM that is gone; None where it does not."""
-    if (manifest.dist, manifest.version) != _id(tree):
-        return f"it was {manifest.dist} {manifest.version} that had been patched"
-    for path, change in manifest.sources.items():
-        # A new file says nothing: an installer leaves those that it does not know.
-        if change.before and content_sum(tree.site / path) == sum_of(change.after):
-            return None
-    return "vLLM was installed again since it had been patched"
-
-
 def _id(tree: Tree) -> tuple[str, str]:
     return tree.dist, tree.version
 
@@ -132,16 +122,7 @@ def _mend(tree: Tree) -> tuple[str, ...]:
     why = manifest and outlived(tree, manifest)
     if manifest and why:
         refuse_if_used(tree)
-        # Files that only our series brought would outlive it too.
-        ours = [
-            path
-            for path, change in manifest.sources.items()
-            if change.before is None
-            and path not in tree.record
-            and content_sum(tree.site / path) == sum_of(change.after)
-        ]
-        gone = dict.fromkeys([*ours, *bytecode_of(tree.site, ours)])
-        run(tree, Plan("clean-up", gone, None, {}, dropped=manifest.folders))
+        clean_up(tree, manifest.changes, manifest.folders)
         notes.append(f"removed an old record: {why}")
     return tuple(notes)
 

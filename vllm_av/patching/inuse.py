@@ -27,13 +27,13 @@ class User:
     command: str
 
 
-def refuse_if_used(tree: Tree, proc: Path = PROC) -> None:
+def refuse_if_used(tree: Tree) -> None:
     """Raise where a running process uses the tree.
 
     Raises:
         PatchError: AV-PATCH-IN-USE, naming the processes.
     """
-    users = list(users_of(tree, proc))
+    users = list(users_of(tree))
     if users:
         names = ", ".join(f"{user.pid} ({user.command})" for user in users)
         raise PatchError(
@@ -44,15 +44,15 @@ def refuse_if_used(tree: Tree, proc: Path = PROC) -> None:
         )
 
 
-def users_of(tree: Tree, proc: Path = PROC) -> Iterator[User]:
+def users_of(tree: Tree) -> Iterator[User]:
     """The processes that use the tree, this one left out."""
-    for folder in sorted(proc.glob("[0-9]*"), key=lambda folder: int(folder.name)):
+    for folder in sorted(PROC.glob("[0-9]*"), key=lambda folder: int(folder.name)):
         pid = int(folder.name)
         if pid == os.getpid():
             continue
         argv = _argv(folder)
         # A kernel thread, or one that has just ended.
-        if argv and _uses(tree, folder, argv):
+        if argv and _uses(tree, folder, argv) and _sees(tree, folder):
             yield User(pid, " ".join(argv)[:80].strip())
 
 
@@ -63,6 +63,18 @@ def _uses(tree: Tree, folder: Path, argv: list[str]) -> bool:
     if argv[0].startswith(_TITLE):
         return any(name.startswith(f"{tree.site}/") for name in mapped)
     return _starts_vllm(argv, folder, tree.site.parent.parent.parent / "bin")
+
+
+def _sees(tree: Tree, folder: Path) -> bool:
+    """Is the tree what the process finds under that name? A container has other files there."""
+    try:
+        theirs = (folder / "root" / tree.site.relative_to("/")).stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    ours = tree.site.stat()
+    return (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino)
 
 
 def _starts_vllm(argv: list[str], folder: Path, programs: Path) -> bool:

@@ -104,6 +104,13 @@ def snapshot(path: Path) -> Snapshot | None:
         facts = path.stat()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise PatchError(
+            Code.PATCH_WRITE,
+            f"cannot read {path} ({error.strerror})",
+            "the files that a series touches are plain files that the user may read",
+            "mend that and run the command again",
+        ) from error
     mode = stat.S_IMODE(facts.st_mode)
     return Snapshot(FileState.of(content, mode, facts.st_mtime_ns, link), content)
 

@@ -8,10 +8,11 @@ from typing import Any
 from vllm_av.errors import Code, PatchError
 from vllm_av.patching.files import locked
 from vllm_av.patching.goal import pristine_files
-from vllm_av.patching.install import outlived, select
+from vllm_av.patching.install import select
+from vllm_av.patching.recovery import leftovers, outlived
 from vllm_av.patching.series import Series, read_series, series_root, versions
 from vllm_av.patching.state import Manifest, drifted, load_manifest
-from vllm_av.patching.transaction import leftovers, pending
+from vllm_av.patching.transaction import pending
 from vllm_av.patching.tree import Tree, find_tree
 
 

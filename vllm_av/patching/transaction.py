@@ -89,23 +89,23 @@ def run(tree: Tree, plan: Plan) -> None:
         _prepare(tree, plan, work)
     except OSError as error:
         with suppress(OSError):
-            _clear(tree)  # what stays, the next command ends or removes
+            clear(tree)  # what stays, the next command ends or removes
         raise not_written(tree.site, error, left="nothing was changed") from error
     journal = _read(tree, FORWARD)
     assert journal is not None
-    with _ending(tree, journal):
+    with ending(tree, journal):
         try:
-            _forward(tree, journal)
+            forward(tree, journal)
         except OSError as error:
             os.replace(work / FORWARD, work / BACK)
-            _back(tree, journal)
-            _finish(tree, BACK)
+            back(tree, journal)
+            finish(tree, BACK)
             raise not_written(tree.site, error, left="every file was put back") from error
-        _commit(tree, journal)
+        commit(tree, journal)
 
 
 @contextmanager
-def _ending(tree: Tree, journal: Journal) -> Iterator[None]:
+def ending(tree: Tree, journal: Journal) -> Iterator[None]:
     """Say so, where not even the end of a transaction can be written."""
     try:
         yield
@@ -121,52 +121,6 @@ def pending(tree: Tree) -> tuple[Journal, Literal["forward", "back"]] | None:
     if journal := _read(tree, BACK):
         return journal, "back"
     return None
-
-
-def leftovers(tree: Tree) -> bool:
-    """Did a command die before it touched the tree, or after all was done?"""
-    if pending(tree):
-        return False
-    return (tree.state / FOLDER).exists() or (
-        tree.state.exists() and not (tree.state / MANIFEST).exists()
-    )
-
-
-def recover(tree: Tree) -> str | None:
-    """End what was cut short; says what it did, None where there was nothing.
-
-    Raises:
-        PatchError: AV-PATCH-STATE, where files were edited since, so that neither way is safe.
-    """
-    found = pending(tree)
-    if found is None:
-        if not leftovers(tree):
-            return None
-        _clear(tree)
-        return "removed the working files of a stopped command"
-    journal, way = found
-    here: Side = "after" if way == "forward" else "before"
-    strange = [
-        change.path
-        for number, change in enumerate(journal.changes)
-        if not change.is_bytecode and not _fits(tree, change, number, here)
-    ]
-    if strange and all(_is(tree, change, "before") for change in journal.changes):
-        # The distribution was installed again in the meantime.
-        _finish(tree, FORWARD if way == "forward" else BACK)
-        return f"dropped an interrupted {journal.verb}: the tree is as it was before it"
-    if strange:
-        raise damaged(
-            tree, f"{journal.verb} was interrupted and then {', '.join(strange)} changed; it lies"
-        )
-    with _ending(tree, journal):
-        if way == "forward":
-            _forward(tree, journal)
-            _commit(tree, journal)
-            return f"completed an interrupted {journal.verb}"
-        _back(tree, journal)
-        _finish(tree, BACK)
-    return f"took back an interrupted {journal.verb}"
 
 
 def _prepare(tree: Tree, plan: Plan, work: Path) -> None:
@@ -226,14 +180,16 @@ def _read(tree: Tree, name: str) -> Journal | None:
         raise damaged(tree, f"{FOLDER}/{name} cannot be read") from None
 
 
-def _forward(tree: Tree, journal: Journal) -> None:
+def forward(tree: Tree, journal: Journal) -> None:
+    """Put every file in place that is not yet."""
     for folder in journal.made:
         make_folder(tree.site / folder)
     _place(tree, journal, "after")
     _drop_folders(tree, journal.dropped)
 
 
-def _back(tree: Tree, journal: Journal) -> None:
+def back(tree: Tree, journal: Journal) -> None:
+    """Put every file back that had been replaced."""
     for folder in journal.dropped:
         make_folder(tree.site / folder)
     _place(tree, journal, "before")
@@ -242,12 +198,12 @@ def _back(tree: Tree, journal: Journal) -> None:
 
 def _place(tree: Tree, journal: Journal, side: Side) -> None:
     work = tree.state / FOLDER
-    kept = {change.path for change in journal.changes if _state(change, side) is not None}
+    kept = {change.path for change in journal.changes if state_at(change, side) is not None}
     folders = set()
     for number, change in enumerate(journal.changes):
         target = tree.site / change.path
         staged = work / side / str(number)
-        if side == "before" and _is(tree, change, "before"):
+        if side == "before" and is_at(tree, change, "before"):
             continue  # never placed; a rename here might fail like the one that sent us back
         if change.path not in kept:
             remove(target)
@@ -272,7 +228,8 @@ def _drop_folders(tree: Tree, folders: Sequence[str]) -> None:
                 os.rmdir(path)
 
 
-def _commit(tree: Tree, journal: Journal) -> None:
+def commit(tree: Tree, journal: Journal) -> None:
+    """All files are in place: record it, and end the transaction."""
     work, stored = tree.state / FOLDER, tree.state / ORIGINALS
     if journal.applies:
         if (work / ORIGINALS).exists():
@@ -283,16 +240,17 @@ def _commit(tree: Tree, journal: Journal) -> None:
     else:
         remove(tree.state / MANIFEST)
     sync(tree.state)
-    _finish(tree, FORWARD)
+    finish(tree, FORWARD)
 
 
-def _finish(tree: Tree, name: str) -> None:
+def finish(tree: Tree, name: str) -> None:
+    """End the transaction whose journal is ``name``."""
     remove(tree.state / FOLDER / name)
     sync(tree.state / FOLDER)
-    _clear(tree)
+    clear(tree)
 
 
-def _clear(tree: Tree) -> None:
+def clear(tree: Tree) -> None:
     """Remove what is not needed any more, the journals first: without one, the rest is waste."""
     for name in (FORWARD, BACK):
         remove(tree.state / FOLDER / name)
@@ -301,20 +259,13 @@ def _clear(tree: Tree) -> None:
         remove_folder(tree.state)
 
 
-def _state(change: Change, side: Side) -> FileState | None:
+def state_at(change: Change, side: Side) -> FileState | None:
+    """One side of a change."""
     return change.before if side == "before" else change.after
 
 
-def _is(tree: Tree, change: Change, side: Side) -> bool:
-    state = _state(change, side)
+def is_at(tree: Tree, change: Change, side: Side) -> bool:
+    """Does a file have the bytes that it had before, or shall have after?"""
+    state = state_at(change, side)
     found = snapshot(tree.site / change.path)
     return (found and found.state.sha256) == (state and state.sha256)
-
-
-def _fits(tree: Tree, change: Change, number: int, here: Side) -> bool:
-    """Is a file as the cut-short transaction left it: placed, or still to be placed?"""
-    if _is(tree, change, here):
-        return True
-    staged = os.path.lexists(tree.state / FOLDER / here / str(number))
-    waits = staged or _state(change, here) is None
-    return waits and _is(tree, change, "before" if here == "after" else "after")

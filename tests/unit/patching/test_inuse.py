@@ -1,5 +1,6 @@
 """Real processes that use a tree, or only seem to."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,6 +24,12 @@ kept = mmap.mmap(library.fileno(), 0, prot=mmap.PROT_READ)
 """
 
 Start = Callable[..., int]
+
+
+def _may_mount() -> bool:
+    if not shutil.which("unshare"):
+        return False
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
 
 
 @pytest.fixture
@@ -88,6 +95,21 @@ def test_a_library_of_another_tree_or_package(tree: Tree, tmp_path: Path, start:
     start(sys.executable, "-c", MAP, _library(tree.site / "torch/lib/libtorch.so"))
     start(sys.executable, "-c", MAP, _library(tree.site / "vllm_other/_C.so"))
     assert _pids(tree) == []
+
+
+@pytest.mark.skipif(not _may_mount(), reason="this user may not mount")
+def test_another_container_with_a_tree_of_the_same_name(
+    tree: Tree, tmp_path: Path, start: Start
+) -> None:
+    library = _library(tree.site / "vllm/_C.abi3.so")
+    other = tmp_path / "other"
+    _library(other / "vllm/_C.abi3.so")
+    run = 'mount --bind "$1" "$2" && exec "$3" -c "$4" "$5"'
+    inside = (str(other), str(tree.site), sys.executable, MAP, library)
+    start("unshare", "--mount", "sh", "-c", run, "sh", *inside)
+    assert _pids(tree) == []
+    same = start("unshare", "--mount", sys.executable, "-c", MAP, library)
+    assert _pids(tree) == [same]
 
 
 def test_a_worker_that_renamed_itself(tree: Tree, tmp_path: Path, start: Start) -> None:

@@ -340,17 +340,32 @@ def test_edited_between_the_kill_and_the_next_command(
         assert look(tree.site) == before
 
 
+def _halfway(site: Path, work: Path, action: Action) -> Tree:
+    """The tree after a kill that left it neither here nor there, a new file among the rest."""
+    for tree in _killed_at_each_operation(site, work, action):
+        if package(tree.site) not in WHOLE and (tree.site / "vllm/worker/fresh/new.py").exists():
+            return tree
+    raise AssertionError
+
+
+@pytest.mark.parametrize("version", ["0.32.0", "0.33.0"])
+@pytest.mark.parametrize("what", ["apply", "upgrade"])
 def test_installed_again_between_the_kill_and_the_next_command(
-    site: Path, base: Path, pair: tuple[Series, Series]
+    site: Path, base: Path, pair: tuple[Series, Series], what: str, version: str
 ) -> None:
-    series, _ = pair
-    for tree in _killed_at_each_operation(site, base / "work", _apply(series)):
-        if package(tree.site) not in WHOLE:
-            break
-    shutil.rmtree(tree.site / "vllm")
-    install(tree.site, START)
-    outcome = apply(find_tree(tree.site), series)
-    assert outcome.notes[0].startswith(("dropped", "completed"))
-    assert package(tree.site) == PATCHED
-    revert(find_tree(tree.site))
-    assert package(tree.site) == START
+    series, old = pair
+    _start(site, {"apply": None, "upgrade": old}[what])
+    tree = _halfway(site, base / "work", _apply(series))
+    # As pip does: what RECORD names goes, what it does not know stays.
+    for path in tree.record:
+        (tree.site / path).unlink(missing_ok=True)
+    shutil.rmtree(tree.site / tree.info)
+    again = {**START, "vllm/worker/extra.py": b"more = 1\n"}
+    tree = find_tree(install(tree.site, again, version=version))
+    assert status(tree.site).state is State.INTERRUPTED
+    outcome = revert(tree)
+    assert outcome.done == "nothing to revert"
+    assert outcome.notes == ("dropped an interrupted apply: vLLM was installed again since",)
+    assert package(tree.site) == again
+    assert not tree.state.exists()
+    assert status(tree.site).state is (State.PRISTINE if version == "0.32.0" else State.UNSUPPORTED)
