@@ -58,5 +58,5 @@ lock: setup
 	$(BIN)/python -m ci.lock
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .benchmarks
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .benchmarks .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
