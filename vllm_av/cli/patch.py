@@ -18,7 +18,12 @@ from vllm_av.patching.tree import find_tree
 from vllm_av.patching.verify import source_at, tree_source
 from vllm_av.patching.verify import verify as verify_series
 
-app = typer.Typer(no_args_is_help=True, help=__doc__, rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="The patch series, and the vLLM that it is for.",
+    rich_markup_mode=None,
+)
 
 Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
 Site = Annotated[
@@ -147,7 +152,7 @@ def export(
             tree,
             source_at(pristine) if pristine else tree_source(tree),
             series,
-            to or series.folder,
+            to,
             into=patch,
             new=(new, message.read_text()) if new and message else None,
             date=datetime.now(UTC).replace(microsecond=0),

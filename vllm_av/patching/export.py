@@ -16,7 +16,7 @@ from vllm_av.patching.diff import REGULAR, malformed, render_diff
 from vllm_av.patching.files import make_folder, not_written, replace_file
 from vllm_av.patching.mail import Patch, compose, compose_head, faults
 from vllm_av.patching.script import compare, split_lines
-from vllm_av.patching.series import Files, Series, Step, apply_patch, refuse_bad_name
+from vllm_av.patching.series import PACKAGED, Files, Series, Step, apply_patch, refuse_bad_name
 from vllm_av.patching.state import load_manifest
 from vllm_av.patching.tree import PACKAGE, Source, Tree
 
@@ -164,15 +164,16 @@ def export(
     tree: Tree,
     source: Source,
     series: Series,
-    to: Path,
+    to: Path | None,
     *,
     into: str | None = None,
     new: tuple[str, str] | None = None,
     date: datetime,
 ) -> Exported:
-    """Write the series to the folder ``to`` with the tree's edits in it.
+    """Write the series with the tree's edits in it.
 
     Args:
+        to: the folder to write to; None: where the series lies.
         source: pristine files.
         into: the patch that takes the edits.
         new: name and message of a new patch, last in the series, that takes them.
@@ -181,6 +182,14 @@ def export(
     Raises:
         PatchError: as :func:`edited_files`, :func:`fold` and :func:`new_patch`, and AV-PATCH-WRITE.
     """
+    if to is None and series.folder.parent.name == PACKAGED:
+        raise PatchError(
+            Code.PATCH_EXPORT,
+            f"{series.folder} belongs to an installed vllm_av",
+            "an export into a folder of your own, or from a checkout",
+            "name a folder with --to",
+        )
+    to = to or series.folder
     steps, edited = edited_files(tree, source, series)
     patches = fold(steps, {} if new else edited, source, into)
     if new:

@@ -17,6 +17,9 @@ from vllm_av.patching.mail import Patch, compose, parse_patch
 from vllm_av.patching.script import Block, tidy
 from vllm_av.patching.tree import GROUPS
 
+PACKAGED = "_patches"
+"""Where the wheel of vllm_av carries the series, below the package."""
+
 _ENTRY = re.compile(rf"({'|'.join(GROUPS)})/[A-Za-z0-9._-]+\.patch")
 
 Files = dict[str, bytes | None]
@@ -83,7 +86,7 @@ def series_root() -> Path:
         PatchError: AV-PATCH-NO-SERIES, where neither exists.
     """
     package = Path(vllm_av.__file__).parent
-    for root in (package / "_patches", package.parent / "patches"):
+    for root in (package / PACKAGED, package.parent / "patches"):
         if root.is_dir():
             return root
     raise PatchError(

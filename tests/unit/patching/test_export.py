@@ -30,7 +30,7 @@ EDIT = FIRST["vllm/worker/runner.py"].replace(b"line_20 = 20", b"line_20 = 200")
 
 def _export(tree: Tree, series: Series, **options: object) -> Exported:
     source = options.pop("source", tree_source(tree))
-    return export(tree, source, series, series.folder, date=WHEN, **options)  # type: ignore[arg-type]
+    return export(tree, source, series, None, date=WHEN, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -164,6 +164,13 @@ def test_a_tree_without_the_series_is_refused(tree: Tree, series: Series, root: 
     longer = write_series(root, FIRST, SECOND, THIRD)
     with pytest.raises(PatchError, match="does not have this series applied"):
         _export(tree, longer)
+
+
+def test_an_installed_series_is_not_written_to(tree: Tree, tmp_path: Path) -> None:
+    series = write_series(tmp_path / "vllm_av" / "_patches", FIRST)
+    apply(tree, series)
+    with pytest.raises(PatchError, match="name a folder with --to"):
+        export(tree, tree_source(tree), series, None, date=WHEN)
 
 
 def test_an_unknown_patch_is_named(tree: Tree, series: Series) -> None:
