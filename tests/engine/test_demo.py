@@ -2,12 +2,14 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.engine.harness import STEPS, Engine
@@ -75,3 +77,18 @@ def test_the_whole_demonstration(target: str, tmp_path: Path) -> None:
     # No terminal here: plain lines, each arm by its name.
     assert all(f"{arm}: starting the engine" in done.stderr for arm in Arm)
     assert target in answer["serve"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_with_its_arm(target: str, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "vllm_av", "demo"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as demo:
+        assert demo.stderr is not None
+        assert demo.stderr.readline() == "no speculation: importing vLLM\n"
+        family = psutil.Process(demo.pid).children(recursive=True)
+        demo.send_signal(number)
+        assert "Traceback" not in demo.stderr.read()
+    assert demo.returncode == (130 if number == signal.SIGINT else -signal.SIGTERM)
+    assert len(family) == 1
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive

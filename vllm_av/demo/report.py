@@ -92,7 +92,7 @@ def _busy(comparison: Comparison) -> list[str]:
         return []
     said = (
         f"The machine was busy with something else: an arm had a core for {share:.0%} of its time. "
-        "The speeds cannot be compared; the counts can."
+        "Do not trust the speeds; the counts are right."
     )
     return [said]
 

@@ -79,9 +79,12 @@ def test_a_missing_file_is_made_again(gguf: Path, name: str) -> None:
 
 def test_two_processes_at_once_convert_once(gguf: Path, cache: Path) -> None:
     first, second = _start(gguf), _start(gguf)
-    assert first.stdin is not None
-    assert second.stdin is not None
-    answers = [process.communicate("\n" * 100)[0].splitlines() for process in (first, second)]
+    for process in (first, second):
+        # To both before either is waited for: any of them may be the one that converts.
+        assert process.stdin is not None
+        process.stdin.write("\n" * 100)
+        process.stdin.flush()
+    answers = [process.communicate()[0].splitlines() for process in (first, second)]
     assert first.returncode == second.returncode == 0
     assert answers[0][-1] == answers[1][-1]
     assert is_whole(Path(answers[0][-1]))
