@@ -111,6 +111,7 @@ def _measure(
         steps=steps,
         request_steps=request_steps,
         drafts=probe.drafts,
+        priced_ms=probe.priced_ms(concurrency),
         outputs=outputs,
     )
 

@@ -56,6 +56,9 @@ class Load(_Figures):
     request_steps: int
     """Engine steps in which a request got tokens, summed over the requests."""
     drafts: Drafts
+    priced_ms: tuple[float, float] | None = None
+    """What vLLM's cost profile says of a step that verifies no draft, and of one that verifies all
+    of every request; None where nothing is priced."""
     outputs: list[list[int]]
     """Token ids per request, in the order of the prompts."""
 

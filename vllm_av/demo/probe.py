@@ -32,6 +32,7 @@ class Probe:
         runner = _reach(engine, _RUNNER)
         self._speculator = _reach(runner, "speculator")
         self._estimator: Any = None
+        self._manager = _reach(runner, "adaptive_verification")
         self._steps = 0
         if self._speculator is not None:
             self._estimator = _reach(self._speculator, "acceptance_estimator")
@@ -56,6 +57,14 @@ class Probe:
             intercepts=self._estimator.intercepts.tolist(),
             refits=self._estimator._refits,
         )
+
+    def priced_ms(self, requests: int) -> tuple[float, float] | None:
+        """Milliseconds of a step of ``requests`` that verifies none of their drafts, and all."""
+        if self._manager is None:
+            return None
+        draft, verify = _reach(self._manager, "cost_tables")
+        tokens = requests * (self._steps + 1)
+        return float(draft[requests] + verify[requests]), float(draft[requests] + verify[tokens])
 
     def _scheduled(self, scheduler_output: Any, *_: Any, **__: Any) -> None:
         drafts = _reach(scheduler_output, "scheduled_spec_decode_tokens").values()

@@ -128,8 +128,8 @@ def _verified(fixed: Load, adaptive: Load) -> str:
     drafts, all_drafts = adaptive.drafts, fixed.drafts
     labels = sum(position.labels for position in drafts.positions)
     said = (
-        f"adaptive verification verified {drafts.verified:,} of {drafts.scheduled:,} scheduled "
-        f"drafts, and {_share(drafts.accepted, drafts.verified)} of these were accepted; fixed K "
+        f"{_priced(adaptive)}adaptive verification verified {drafts.verified:,} of "
+        f"{drafts.scheduled:,} scheduled drafts, and {_share(drafts.accepted, drafts.verified)} of these were accepted; fixed K "
         f"verified all {all_drafts.verified:,}, and "
         f"{_share(all_drafts.accepted, all_drafts.verified)} were."
     )
@@ -141,6 +141,14 @@ def _verified(fixed: Load, adaptive: Load) -> str:
         f"{said} Over its {labels:,} observed drafts it predicted {predicted:.2f} on average, "
         f"and {observed:.2f} was observed."
     )
+
+
+def _priced(adaptive: Load) -> str:
+    """Why so much or so little was verified."""
+    if adaptive.priced_ms is None:
+        return ""
+    none, every = adaptive.priced_ms
+    return f"pricing a step at {none:.0f} ms without drafts and {every:.0f} ms with all of them, "
 
 
 def _same(*loads: Load) -> str:

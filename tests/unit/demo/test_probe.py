@@ -13,7 +13,11 @@ from vllm_av.errors import Code, DemoError
 
 
 def _engine(speculator: object) -> SimpleNamespace:
-    runner = SimpleNamespace(speculator=speculator, execute_model=lambda scheduler_output: "output")
+    runner = SimpleNamespace(
+        speculator=speculator,
+        adaptive_verification=None,
+        execute_model=lambda scheduler_output: "output",
+    )
     worker = SimpleNamespace(worker=SimpleNamespace(model_runner=runner))
     core = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=worker))
     return SimpleNamespace(engine_core=SimpleNamespace(engine_core=core))
@@ -64,6 +68,15 @@ def test_scheduled_drafts_are_counted_before_the_step() -> None:
     probe.reset()
     assert probe.drafts.scheduled == 0
     assert len(probe.drafts.positions) == 3
+
+
+def test_prices_are_read_from_the_cost_tables() -> None:
+    engine = _engine(_speculator(None))
+    assert Probe(engine).priced_ms(2) is None
+    draft, verify = np.arange(5) * 10.0, np.arange(20) * 1.0
+    _runner(engine).adaptive_verification = SimpleNamespace(cost_tables=(draft, verify))
+    # Two requests of three drafts: 2 tokens without them, 8 with all.
+    assert Probe(engine).priced_ms(2) == (22.0, 28.0)
 
 
 def test_without_speculation_there_is_nothing_to_read() -> None:

@@ -27,6 +27,7 @@ def _load(
         steps=100,
         request_steps=52,
         drafts=drafts,
+        priced_ms=(50.0, 80.0) if drafts.verified < drafts.scheduled else None,
         outputs=[[token] for token in outputs],
     )
 
@@ -91,6 +92,7 @@ def test_the_cost_of_a_step_is_told() -> None:
 
 def test_predictions_are_compared_with_what_was_observed() -> None:
     said = " ".join(sentences(_comparison()))
+    assert "pricing a step at 50 ms without drafts and 80 ms with all of them, adaptive" in said
     assert "verified 20 of 80 scheduled drafts, and 8 (40%) of these were accepted" in said
     assert "fixed K verified all 80, and 12 (15%) were" in said
     assert "Over its 20 observed drafts it predicted 0.45 on average, and 0.40 was" in said
