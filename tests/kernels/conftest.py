@@ -10,6 +10,7 @@ os.environ["VLLM_LOGGING_LEVEL"] = "WARNING"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+
 from vllm_av.cpu import check, install
 from vllm_av.cpu.launcher import Launcher
 

@@ -1,4 +1,6 @@
-"""What is not compiled runs in Triton's interpreter, rightly and with one warning; what is wrong is said."""
+"""What is not compiled runs in Triton's interpreter, rightly and with one warning; what is
+wrong is said.
+"""
 
 import logging
 
@@ -45,7 +47,9 @@ def test_one_warning_per_kernel_and_the_right_result(caplog):
         _other_unsupported[(1,)](torch.zeros(8), 8)
     messages = [r.getMessage() for r in caplog.records]
     assert len(messages) == 2
-    assert f"[{Code.KERNEL_UNSUPPORTED}] the Triton kernel _unsupported has `tl.reduce`" in messages[0]
+    assert (
+        f"[{Code.KERNEL_UNSUPPORTED}] the Triton kernel _unsupported has `tl.reduce`" in messages[0]
+    )
     assert "test_fallback.py:" in messages[0]
     assert "_other_unsupported" in messages[1]
     assert "\n" not in messages[0]

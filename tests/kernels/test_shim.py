@@ -1,4 +1,6 @@
-"""Triton's real backend discovery and driver selection, with the shim installed, in processes of their own."""
+"""Triton's real backend discovery and driver selection, with the shim installed, in processes
+of their own.
+"""
 
 import os
 import subprocess

@@ -134,7 +134,7 @@ def test_killed_at_any_time(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.communicate()
         for file in files(tmp_path):
-            assert store._MAGIC == file.read_bytes()[: len(store._MAGIC)]
+            assert file.read_bytes()[: len(store._MAGIC)] == store._MAGIC
     finish(start(tmp_path))
     assert finish(start(tmp_path)) == 0
 

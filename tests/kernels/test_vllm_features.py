@@ -1,4 +1,6 @@
-"""The kernels behind sampling parameters, structured output, block tables and the drafters' inputs."""
+"""The kernels behind sampling parameters, structured output, block tables and the drafters'
+inputs.
+"""
 
 import math
 from types import SimpleNamespace
@@ -7,12 +9,19 @@ import numpy as np
 import pytest
 import torch
 import triton
-
 import vllm.v1.worker.cpu.shm  # noqa: F401
 from vllm.v1.worker.gpu import block_table, structured_outputs
 from vllm.v1.worker.gpu.metrics.logits import get_num_nans
-from vllm.v1.worker.gpu.sample import bad_words, logit_bias, logprob, output, penalties
-from vllm.v1.worker.gpu.sample import prompt_logprob, thinking_budget, trace_replay
+from vllm.v1.worker.gpu.sample import (
+    bad_words,
+    logit_bias,
+    logprob,
+    output,
+    penalties,
+    prompt_logprob,
+    thinking_budget,
+    trace_replay,
+)
 from vllm.v1.worker.gpu.spec_decode import rejection_sampler
 from vllm.v1.worker.gpu.spec_decode.dflash import speculator as dflash
 from vllm.v1.worker.gpu.spec_decode.dflash2 import speculator as dflash2
@@ -63,7 +72,13 @@ def test_counts_of_tokens(compared):
     tokens = torch.randint(0, 100, (3, 3000)).int()
     mask, counts = torch.ones(3, 4).int(), torch.ones(3, 100).int()
     penalties.bincount(
-        torch.tensor([2, 0]), tokens, integers(5, 9, 1030), integers(2100, 9, 1030), mask, counts, 2100
+        torch.tensor([2, 0]),
+        tokens,
+        integers(5, 9, 1030),
+        integers(2100, 9, 1030),
+        mask,
+        counts,
+        2100,
     )
     assert torch.equal(counts[0].long(), torch.bincount(tokens[0, 5:2100], minlength=100))
     assert counts[1].sum() == 100  # another request's are left alone
@@ -110,7 +125,8 @@ def test_custom_logprob_tokens(compared, topk):
     indices = torch.randint(0, 99, (3, max(topk, 1))).int()
     logprob._fill_logprob_token_ids_kernel[(3,)](
         out, out.stride(0), valid, valid.stride(0), torch.tensor([5, 6, 7]), indices,
-        indices.stride(0), torch.tensor([1, 0, 1]), integers(0, 4), torch.arange(16).view(2, 8).int(), 8,
+        indices.stride(0), torch.tensor([1, 0, 1]), integers(0, 4),
+        torch.arange(16).view(2, 8).int(), 8,
         NUM_TOPK=topk, PADDED_COLS=8,
     )  # fmt: skip
     assert out[:, 0].tolist() == [5, 6, 7]
@@ -119,7 +135,11 @@ def test_custom_logprob_tokens(compared, topk):
 
 def test_prompt_logprob_tokens(compared):
     found = prompt_logprob.get_prompt_logprobs_token_ids(
-        9, integers(0, 4, 9), torch.tensor([1, 0]), integers(2, 3), torch.arange(40).view(2, 20).int()
+        9,
+        integers(0, 4, 9),
+        torch.tensor([1, 0]),
+        integers(2, 3),
+        torch.arange(40).view(2, 20).int(),
     )
     assert found.tolist() == [24, 25, 26, 27, 3, 4, 5, 6, 7]
 

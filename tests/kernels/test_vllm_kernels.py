@@ -1,6 +1,7 @@
 """vLLM's own kernels, launched by vLLM's own functions: every launch compiled and interpreted.
 
-The ``compared`` fixture fails a test in which any launch differs, was not compiled, or did not happen.
+The ``compared`` fixture fails a test in which any launch differs, was not compiled, or did not
+happen.
 """
 
 import math
@@ -8,7 +9,6 @@ import math
 import numpy as np
 import pytest
 import torch
-
 import vllm.v1.worker.cpu.shm  # noqa: F401  (before the kernels: replaces CUDA's stream functions)
 from vllm.v1.worker.gpu import input_batch
 from vllm.v1.worker.gpu.sample import gumbel, logprob, min_p

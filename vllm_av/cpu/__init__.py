@@ -1,7 +1,7 @@
 """Triton kernels on a machine without a GPU, unmodified.
 
-vLLM's V2 model runner launches Triton kernels. Here they are compiled for the CPU from their own source: upstream's kernel stays the
-single truth, and no hand-kept copy can drift from it.
+vLLM's V2 model runner launches Triton kernels. Here they are compiled for the CPU from their own
+source: upstream's kernel stays the single truth, and no hand-kept copy can drift from it.
 
     launcher    a launch -> the variant compiled for its types
     kernel      a kernel -> LLVM text
@@ -18,8 +18,9 @@ single truth, and no hand-kept copy can drift from it.
 
 Rule: nothing in here is imported where vLLM's platform is not the CPU.
 
-The hook is ``JITFunction.run``, the method behind every ``kernel[grid](...)``. The other way, TRITON_INTERPRET=1, decides at decoration:
-it would have to be set before vLLM is imported and would leak into child processes.
+The hook is ``JITFunction.run``, the method behind every ``kernel[grid](...)``. The other way,
+TRITON_INTERPRET=1, decides at decoration: it would have to be set before vLLM is imported and
+would leak into child processes.
 """
 
 import threading

@@ -1,9 +1,9 @@
 """Arithmetic on values of one type: what each operator means, as LLVM instructions.
 
-Rule: defined for every input, and equal to Triton's interpreter wherever that is defined. Integers wrap;
-``//`` and ``%`` truncate toward zero as C does; a division by zero gives 0 and never traps; a shift by the
-width or more gives 0 (or the sign); a float turned into an integer saturates. No operation is contracted
-or reassociated.
+Rule: defined for every input, and equal to Triton's interpreter wherever that is defined. Integers
+wrap; ``//`` and ``%`` truncate toward zero as C does; a division by zero gives 0 and never traps;
+a shift by the width or more gives 0 (or the sign); a float turned into an integer saturates. No
+operation is contracted or reassociated.
 """
 
 from vllm_av.cpu.dtypes import DType, constant, held, size, stored

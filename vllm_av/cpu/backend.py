@@ -1,7 +1,8 @@
 """LLVM text -> machine code for this CPU, through llvmlite, numba's code generator.
 
-Rule: this module knows nothing of Triton. numba's own front end is not used: its integers promote to 64 bits, which
-hides contiguous 32-bit loops from LLVM, and its type inference takes seconds a kernel.
+Rule: this module knows nothing of Triton. numba's own front end is not used: its integers promote
+to 64 bits, which hides contiguous 32-bit loops from LLVM, and its type inference takes seconds a
+kernel.
 """
 
 import ctypes
@@ -12,6 +13,8 @@ import llvmlite
 import llvmlite.binding as llvm
 
 Launch = Any  # a ctypes function: bytes of the slots -> None
+# Code lives as long as its engine: here, as long as the process.
+_ENGINES: list[Any] = []
 
 
 @cache
@@ -81,5 +84,5 @@ def link(code: bytes, entry: str) -> Launch:
     if not address:
         raise RuntimeError(f"no function {entry} in the object file")
     launch = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(address)
-    launch.engine = engine  # the code lives as long as its engine
+    _ENGINES.append(engine)
     return launch

@@ -1,7 +1,8 @@
 """Check mode: every launch runs compiled and in Triton's interpreter, and the results are compared.
 
-Rule: integers identical, floats within 2e-5 (relative or absolute), NaN where the other has NaN. The interpreter works on copies of
-the tensors' storages, so that the run goes on with the compiled kernels' results.
+Rule: integers identical, floats within 2e-5 (relative or absolute), NaN where the other has NaN.
+The interpreter works on copies of the tensors' storages, so that the run goes on with the compiled
+kernels' results.
 """
 
 from collections import Counter

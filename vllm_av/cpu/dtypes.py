@@ -1,7 +1,8 @@
 """Element types: how Triton promotes them, and how LLVM holds and stores them.
 
-Rule: Triton's promotion rules are called, never copied, so that a new Triton brings its own. Python numbers
-are *weak* (they follow the tensor operand), everything else is a tensor, a scalar being one of no dimension.
+Rule: Triton's promotion rules are called, never copied, so that a new Triton brings its own.
+Python numbers are *weak* (they follow the tensor operand), everything else is a tensor, a scalar
+being one of no dimension.
 
 A value is *held* in a register in one form and *stored* in memory in another:
 

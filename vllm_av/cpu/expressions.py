@@ -1,7 +1,8 @@
 """Expressions of a kernel, evaluated abstractly: constants are folded, the rest becomes values.
 
-Rule: names resolve as Python resolves them (locals, closure, globals, builtins), and a call of another ``@triton.jit`` function is
-inlined by evaluating its body with the arguments given, so that constant arguments fold there.
+Rule: names resolve as Python resolves them (locals, closure, globals, builtins), and a call of
+another ``@triton.jit`` function is inlined by evaluating its body with the arguments given, so
+that constant arguments fold there.
 """
 
 import ast
@@ -270,7 +271,9 @@ class Expressions(Builtins):
         return self._constant_call(node, found, args, keywords)
 
     def _callee(self, node: ast.expr, env: Env) -> tuple[Any, Value | None]:
-        """What is called: the name of a builtin, or a Python object; and the tensor it is a method of."""
+        """What is called: the name of a builtin, or a Python object; and the tensor it
+        is a method of.
+        """
         if isinstance(node, ast.Attribute):
             base = self.evaluate(node.value, env)
             if not isinstance(base, Const):

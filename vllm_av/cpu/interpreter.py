@@ -1,12 +1,14 @@
 """Triton's own interpreter: the oracle of the tests, and what runs a kernel that is not compiled.
 
-Rule: it leaves no trace. The interpreter replaces functions in ``triton.language`` while it runs and forgets to put some back
-(those replaced for nested calls); here everything is put back. It also cannot call ``@triton.jit`` functions that were
-decorated outside TRITON_INTERPRET; while it runs, they are interpreted too. And ``libdevice``, which is empty without a GPU's
-backend, gets the functions that vLLM's kernels use, from NumPy.
+Rule: it leaves no trace. The interpreter replaces functions in ``triton.language`` while it runs
+and forgets to put some back (those replaced for nested calls); here everything is put back. It
+also cannot call ``@triton.jit`` functions that were decorated outside TRITON_INTERPRET; while it
+runs, they are interpreted too. And ``libdevice``, which is empty without a GPU's backend, gets the
+functions that vLLM's kernels use, from NumPy.
 
-It also mends a fault of Triton 3.9's interpreter: a comparison's result is labelled with its operands' type, so
-a scalar one that meets a block turns into integers ("mask has unsupported dtype" in vLLM's gumbel kernel).
+It also mends a fault of Triton 3.9's interpreter: a comparison's result is labelled with its
+operands' type, so a scalar one that meets a block turns into integers ("mask has unsupported
+dtype" in vLLM's gumbel kernel).
 """
 
 import threading

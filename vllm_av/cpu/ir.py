@@ -1,7 +1,8 @@
 """A builder of LLVM text: one function, its basic blocks, and common subexpressions.
 
-Rule: pure instructions go through :meth:`Builder.pure`, which returns the earlier value of the same text where
-that value dominates. So two computations of one address give one name, and names can be compared.
+Rule: pure instructions go through :meth:`Builder.pure`, which returns the earlier value of the
+same text where that value dominates. So two computations of one address give one name, and names
+can be compared.
 """
 
 from collections.abc import Iterator

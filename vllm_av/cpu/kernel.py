@@ -1,7 +1,8 @@
 """One kernel and one signature -> the LLVM text of one function that runs the whole grid.
 
-Rule: the function's only argument is a pointer to 8-byte slots: the three grid sizes, then the kernel's
-runtime arguments in order. The grid runs in the order of Triton's interpreter (x outermost), on one thread.
+Rule: the function's only argument is a pointer to 8-byte slots: the three grid sizes, then the
+kernel's runtime arguments in order. The grid runs in the order of Triton's interpreter (x
+outermost), on one thread.
 """
 
 import inspect
@@ -52,7 +53,8 @@ class Kernel(Statements):
         try:
             return self._compile(parameters)
         except Exception as error:
-            # Whatever it is (Triton's rules raise TypeError, say), the interpreter can have the kernel.
+            # Whatever it is (Triton's rules raise TypeError, say), the interpreter can
+            # have the kernel.
             if isinstance(error, TooLarge):
                 what = "blocks too large for the stack"
             else:

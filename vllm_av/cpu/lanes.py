@@ -1,13 +1,14 @@
 """Loops over the lanes of blocks: when they are emitted, and what may share one.
 
-Rule: Triton's statement order. All lanes of a statement are done before the next statement begins, wherever the
-difference could be seen. Loads, stores and reductions are collected and run in ONE loop, until
-something could tell: an access that may overlap a pending one of which either writes (unless each lane touches
-its own same place), a scalar access, a reduction's result, control flow.
+Rule: Triton's statement order. All lanes of a statement are done before the next statement begins,
+wherever the difference could be seen. Loads, stores and reductions are collected and run in ONE
+loop, until something could tell: an access that may overlap a pending one of which either writes
+(unless each lane touches its own same place), a scalar access, a reduction's result, control flow.
 
 A mask ``index < limit`` splits the loop: lanes below the limit run without the mask (so loads are
-contiguous and the loop vectorises), the rest with the mask known to be false. For that, and for addresses, an index
-``base + coefficient * lane`` is taken not to overflow 32 bits within the block.
+contiguous and the loop vectorises), the rest with the mask known to be false. For that, and for
+addresses, an index ``base + coefficient * lane`` is taken not to overflow 32 bits within the
+block.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,8 +36,8 @@ _Fact = tuple[str, Ssa]
 class _Lane:
     """Where a loop's body stands: the lane, what is known, what was computed.
 
-    Under an index the lane is another than the loop's own: ``own`` is false, nothing is known of it,
-    and nothing may be kept, for not every lane need come by.
+    Under an index the lane is another than the loop's own: ``own`` is false, nothing is known
+    of it, and nothing may be kept, for not every lane need come by.
     """
 
     index: Ssa
@@ -137,7 +138,9 @@ class Lanes:
         self.flush()
 
     def settle(self, block: Block) -> Block:
-        """The same block, fit to be read at any lane; kept if computing it again costs something."""
+        """The same block, fit to be read at any lane; kept if computing it again costs
+        something.
+        """
         if block.kind in ("splat", "lane") or block.affine is not None:
             return block
         self.flush()

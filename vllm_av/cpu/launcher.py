@@ -1,8 +1,8 @@
 """From a launch ``kernel[grid](...)`` to machine code, in microseconds once compiled.
 
-Rule: a kernel that cannot be compiled runs in Triton's interpreter, with one warning per kernel; it never runs wrong. What a launch
-is compiled for: each tensor's dtype, each integer's width, each constant's value. Options such as
-``num_warps`` mean nothing here and are dropped.
+Rule: a kernel that cannot be compiled runs in Triton's interpreter, with one warning per kernel;
+it never runs wrong. What a launch is compiled for: each tensor's dtype, each integer's width, each
+constant's value. Options such as ``num_warps`` mean nothing here and are dropped.
 """
 
 import logging

@@ -1,6 +1,7 @@
 """Elementary functions in float32 as branch-free LLVM text, so that loops over lanes vectorise.
 
-Rule: within 2 units in the last place of the exact value, and right at 0, infinities, NaN and denormals.
+Rule: within 2 units in the last place of the exact value, and right at 0, infinities, NaN and
+denormals.
 
     exp    x = n ln2 + r, |r| <= ln2 / 2; e^r by a polynomial of degree 6, times 2^n in two
            factors, so that results below the normal range are still right

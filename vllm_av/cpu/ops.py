@@ -1,7 +1,8 @@
 """Triton's operators on values of a kernel: promotion, broadcasting, laziness.
 
-Rule: an operator on scalars is emitted at once, an operator on blocks gives a lazy block. What an operator *means* is
-in :mod:`vllm_av.cpu.arith`, which type it has in Triton itself (:mod:`vllm_av.cpu.dtypes`).
+Rule: an operator on scalars is emitted at once, an operator on blocks gives a lazy block. What an
+operator *means* is in :mod:`vllm_av.cpu.arith`, which type it has in Triton itself
+(:mod:`vllm_av.cpu.dtypes`).
 """
 
 import operator
@@ -53,6 +54,11 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "ne": operator.ne,
     "max": max,
     "min": min,
+}
+_PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": operator.neg,
+    "invert": operator.invert,
+    "pos": operator.pos,
 }
 _COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 _BITWISE = {"and", "or", "xor", "shl", "shr"}
@@ -261,8 +267,7 @@ class Ops:
     def unary(self, op: str, value: Value) -> Value:
         """``-x``, ``~x``, ``+x``."""
         if isinstance(value, Const):
-            python = {"neg": operator.neg, "invert": operator.invert, "pos": operator.pos}
-            return Const(python[op](value.value))
+            return Const(_PYTHON_UNARY[op](value.value))
         x = self.data(value)
         dtype = x.dtype
         if op == "pos":

@@ -47,3 +47,14 @@ def falls_through(body: list[ast.stmt]) -> bool:
         ):
             return False
     return True
+
+
+def exposed(body: list[ast.stmt]) -> set[str]:
+    """Names that these statements may read before they assign them."""
+    seen: set[str] = set()
+    found: set[str] = set()
+    for statement in body:
+        found |= loaded([statement]) - seen
+        if isinstance(statement, ast.Assign):
+            seen |= assigned([statement])
+    return found

@@ -1,13 +1,12 @@
 """What an expression of a kernel can be while it is being compiled.
 
-    Const     a Python object known now (a number, a dtype, None, a function); a number here is *weak*
-    Scalar    one value in a register
-    Block     a function from the lane (the flat index in the block) to a value; evaluated lazily
-    Pointers  a block of addresses: one base address, and a block of offsets in elements
-    Group     a tuple of these
+    Const     a Python object known now (a number, a dtype, None, a function); a number here is
+    *weak* Scalar    one value in a register Block     a function from the lane (the flat index
+    in the block) to a value; evaluated lazily Pointers  a block of addresses: one base
+    address, and a block of offsets in elements Group     a tuple of these
 
-Rule: a Block is a pure expression. Memory is read at the statement that says so (the result is then a Block
-that remembers it), so evaluating a Block late, or twice, gives the same values.
+Rule: a Block is a pure expression. Memory is read at the statement that says so (the result is
+then a Block that remembers it), so evaluating a Block late, or twice, gives the same values.
 """
 
 from collections.abc import Callable
@@ -55,16 +54,18 @@ class Block:
     """A node of a lazy expression over lanes.
 
     Attributes:
-        kind: ``splat`` (args: one Ssa), ``lane`` (of the lane itself: ``fn(b, lane)``), ``map`` (``fn(b, *values)``
-            of ``args`` at the same lane), ``index`` (``args[0]`` at the lane ``fn(b, lane)``), ``memory`` (read from
-            ``buffer``, filled by a load or a merge).
+        kind: ``splat`` (args: one Ssa), ``lane`` (of the lane itself: ``fn(b, lane)``),
+            ``map`` (``fn(b, *values)``
+            of ``args`` at the same lane), ``index`` (``args[0]`` at the lane ``fn(b,
+            lane)``), ``memory`` (read from ``buffer``, filled by a load or a merge).
         affine: what is known about an index, so that addresses are contiguous for LLVM.
-        bound: for a comparison ``index < limit`` with a coefficient of 1: the number of lanes, from the
+        bound: for a comparison ``index < limit`` with a coefficient of 1: the number of
+            lanes, from the
             first, for which it holds, as an i64 that may be negative or too large.
         conjuncts: for an ``and`` of truths, its parts.
-        cost: instructions per lane, roughly; an expensive one that has a name is kept in its buffer.
-        buffer: where its values are, once they have been computed.
-        keep: whether to store it to its buffer when it is first computed.
+        cost: instructions per lane, roughly; an expensive one that has a name is kept in
+            its buffer. buffer: where its values are, once they have been computed. keep:
+            whether to store it to its buffer when it is first computed.
     """
 
     dtype: DType
@@ -131,7 +132,9 @@ class Access:
     offset: Block = field(repr=False)
 
     def same_place(self, other: "Access") -> bool:
-        """Whether lane i touches exactly what lane i of the other touches, and no lane another's."""
+        """Whether lane i touches exactly what lane i of the other touches, and no lane
+        another's.
+        """
         if self.element != other.element or self.base != other.base:
             return False
         mine, its = self.offset.affine, other.offset.affine

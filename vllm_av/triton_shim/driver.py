@@ -1,4 +1,6 @@
-"""The driver half of the backend: active or not, and one clear line where a launch gets past the hook."""
+"""The driver half of the backend: active or not, and one clear line where a launch gets past
+the hook.
+"""
 
 from typing import Any, NoReturn
 
