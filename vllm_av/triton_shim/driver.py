@@ -1,5 +1,7 @@
-"""The driver half of the backend: active or not, and one clear line where a launch gets past
-the hook.
+"""The driver half of the backend: active or not, and what machine this is.
+
+Rule: questions are answered, work is refused. A launch that the hook does not see asks the driver
+first and ends at the compiler, in one clear line.
 """
 
 from typing import Any, NoReturn
@@ -51,9 +53,11 @@ class CPUDriver(DriverBase):
 
         return torch.device("cpu")
 
-    def get_current_device(self) -> NoReturn:
-        """Asked first by every launch of Triton's own."""
-        refuse()
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
 
     def get_benchmarker(self) -> NoReturn:
         refuse()
