@@ -129,8 +129,8 @@ def _verified(fixed: Load, adaptive: Load) -> str:
     labels = sum(position.labels for position in drafts.positions)
     said = (
         f"{_priced(adaptive)}adaptive verification verified {drafts.verified:,} of "
-        f"{drafts.scheduled:,} scheduled drafts, and {_share(drafts.accepted, drafts.verified)} of these were accepted; fixed K "
-        f"verified all {all_drafts.verified:,}, and "
+        f"{drafts.scheduled:,} scheduled drafts, and {_share(drafts.accepted, drafts.verified)} "
+        f"of these were accepted; fixed K verified all {all_drafts.verified:,}, and "
         f"{_share(all_drafts.accepted, all_drafts.verified)} were."
     )
     if not labels:
