@@ -74,6 +74,12 @@ def start(target: str) -> Callable[..., Engine]:
     return engine
 
 
+@pytest.fixture(scope="session")
+def expected(start: Callable[..., Engine], prompts: list[list[int]]) -> list[list[int]]:
+    """Greedy tokens of the V2 runner without speculation, all requests at once."""
+    return start(adaptive=None).greedy(prompts, batch=8)
+
+
 @pytest.fixture
 def adaptive(start: Callable[..., Engine]) -> Iterator[Engine]:
     """SmolLM2 with its EAGLE head and adaptive verification; its cost tables are put back."""

@@ -4,13 +4,21 @@ Rule: vLLM runs as a user starts it; the tests reach inside only to set the cost
 the manager's own method, and to record what was admitted.
 """
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 STEPS = 5  # drafts per request and step
 CONTEXT = 32  # tokens of context that the cost profile assumes: keeps the start short
+TOKENS = 16  # of each greedy request
+
+# An engine that is collected tears down the process group that all engines of a process share.
+_kept_alive: list[Any] = []
 
 
 class Step(NamedTuple):
@@ -63,6 +71,7 @@ class Engine:
 
         os.environ.setdefault("VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN", str(CONTEXT))
         self.llm = LLM(**engine_arguments(model, spec, **changes))
+        _kept_alive.append(self.llm)
         core = self.llm.llm_engine.engine_core.engine_core
         self.runner = core.model_executor.driver_worker.worker.model_runner
 
@@ -73,7 +82,7 @@ class Engine:
         return self.runner.adaptive_verification
 
     def greedy(
-        self, prompts: Sequence[list[int]], batch: int, max_tokens: int = 20
+        self, prompts: Sequence[list[int]], batch: int, max_tokens: int = TOKENS
     ) -> list[list[int]]:
         """Tokens after each prompt, ``batch`` requests at a time, at temperature 0."""
         from vllm import SamplingParams
@@ -128,3 +137,21 @@ def verified_share(steps: Sequence[Step]) -> float:
     """Drafts verified over drafts scheduled."""
     scheduled = sum(sum(step.scheduled) for step in steps)
     return sum(sum(step.admitted) for step in steps) / scheduled
+
+
+def generate_elsewhere(
+    arguments: dict[str, Any], prompts: list[list[int]], environment: dict[str, str]
+) -> Any:
+    """What ``generate.py`` prints for greedy requests, in a process with ``environment``."""
+    job = {"arguments": arguments, "prompts": prompts, "max_tokens": TOKENS}
+    run = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("generate.py"))],
+        input=json.dumps(job),
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    return json.loads(run.stdout.splitlines()[-1])

@@ -28,7 +28,7 @@ def _llama() -> Any:
         head_dim=32,
         max_position_embeddings=64,
         tie_word_embeddings=False,
-        initializer_range=0.2,
+        initializer_range=0.1,
         bos_token_id=0,
         eos_token_id=0,
     )
@@ -56,7 +56,7 @@ def random_pair(folder: Path) -> tuple[str, str]:
     draft.load_state_dict(target.state_dict())
     with torch.no_grad():
         for parameter in draft.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
+            parameter.add_(torch.randn_like(parameter) * 0.05)
     target.save_pretrained(folder / "target")
     draft.save_pretrained(folder / "draft")
     return str(folder / "target"), str(folder / "draft")

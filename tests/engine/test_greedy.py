@@ -5,16 +5,19 @@ every draft, trim some, and trim almost all; what was admitted is recorded and a
 that equality is never that of an engine that trimmed nothing.
 """
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.engine.harness import Engine, Step, engine_arguments, verified_share
+from tests.engine.harness import (
+    Engine,
+    Step,
+    engine_arguments,
+    generate_elsewhere,
+    speculation,
+    verified_share,
+)
+from vllm_av.demo.drafter import eagle
 
 BATCHES = (1, 3, 8)
 CHUNK = 48  # tokens a step: less than one of the prompts
@@ -35,12 +38,6 @@ def assert_trimmed(name: str, steps: list[Step]) -> None:
         assert 0.0 < share < 0.25
 
 
-@pytest.fixture(scope="module")
-def expected(start: Callable[..., Engine], prompts: list[list[int]]) -> list[list[int]]:
-    """Tokens of the V2 runner without speculation, all requests at once."""
-    return start(adaptive=None).greedy(prompts, batch=8)
-
-
 def test_the_prompts_are_eight_and_longer_than_a_chunk(prompts: list[list[int]]) -> None:
     assert len(prompts) == 8
     assert len({tuple(prompt) for prompt in prompts}) == 8
@@ -51,18 +48,10 @@ def test_the_v1_runner_agrees_with_the_v2_runner(
     target: str, prompts: list[list[int]], expected: list[list[int]]
 ) -> None:
     """In a process of its own: a runner patches torch for good when it is imported."""
-    job = {"arguments": engine_arguments(target, None), "prompts": prompts, "max_tokens": 20}
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("generate.py"))],
-        input=json.dumps(job),
-        env=os.environ | {"VLLM_USE_V2_MODEL_RUNNER": "0"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
+    result = generate_elsewhere(
+        engine_arguments(target, None), prompts, {"VLLM_USE_V2_MODEL_RUNNER": "0"}
     )
-    assert run.returncode == 0, run.stderr[-3000:]
-    assert json.loads(run.stdout.splitlines()[-1]) == {"v2": False, "tokens": expected}
+    assert result == {"v2": False, "tokens": expected}
 
 
 @pytest.mark.parametrize("batch", BATCHES[:2])
@@ -117,3 +106,12 @@ def test_chunked_prefill_gives_the_same_tokens(
     # Steps that verify some requests while others are still in their prompts.
     assert any(0 in step.scheduled and any(step.scheduled) for step in steps)
     assert any(step.ragged for step in steps) == (cost != "none")
+
+
+def test_the_engine_in_processes_of_its_own_gives_the_same_tokens(
+    target: str, prompts: list[list[int]], expected: list[list[int]]
+) -> None:
+    """The way vLLM runs by default: the core and the worker each in a process, real cost tables."""
+    arguments = engine_arguments(target, speculation(str(eagle()), "eagle", adaptive=True))
+    result = generate_elsewhere(arguments, prompts, {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
+    assert result == {"v2": True, "tokens": expected}

@@ -124,7 +124,7 @@ def lossy_scorer(engine: Engine) -> Iterator[None]:
 def test_a_random_pair_follows_the_target(
     temperature: float, lossy: bool, random_engine: Engine, random_pair: tuple[str, str]
 ) -> None:
-    cap_drafts(random_engine, drafts=200)
+    cap_drafts(random_engine, drafts=300)
     with lossy_scorer(random_engine) if lossy else nullcontext():
         tokens, steps = draw(random_engine, temperature, LENGTH)
     assert 0.2 < verified_share(steps) < 0.8
