@@ -261,15 +261,16 @@ def _small_sums(x_ptr, out_ptr, N: tl.constexpr):
     x = tl.load(x_ptr + tl.arange(0, N))
     tl.store(out_ptr, tl.sum(x))
     tl.store(out_ptr + 1, tl.sum((x > 0).to(tl.int1)))
-    tl.store(out_ptr + 2, tl.sum(tl.cumsum(x.to(tl.int32), axis=0)))
+    tl.store(out_ptr + 2, tl.sum(tl.cumsum(x, axis=0)))
+    tl.store(out_ptr + 3, tl.sum(tl.cumsum(x > 0, axis=0)))
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16])
 def test_sums_of_small_integers_widen(both, dtype):
     x = torch.full((256,), 100, dtype=dtype)
-    out = torch.zeros(3, dtype=torch.int64)
+    out = torch.zeros(4, dtype=torch.int64)
     both(_small_sums, (1,), x, out, 256)
-    assert out[0].item() == 25600
+    assert out.tolist() == [25600, 256, 100 * 256 * 257 // 2, 256 * 257 // 2]
 
 
 def test_a_float_sum_is_the_same_every_time():

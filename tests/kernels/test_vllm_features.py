@@ -10,6 +10,8 @@ import pytest
 import torch
 import triton
 import vllm.v1.worker.cpu.shm  # noqa: F401
+from vllm.v1.sample.ops import topk_topp_triton as topk_topp
+from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
 from vllm.v1.worker.gpu import block_table, structured_outputs
 from vllm.v1.worker.gpu.metrics.logits import get_num_nans
 from vllm.v1.worker.gpu.sample import (
@@ -339,3 +341,36 @@ def test_ngram(compared):
     )  # fmt: skip
     assert drafts[2].tolist() == [93] * 4
     assert (drafts[:2] < 93).all()
+
+
+K, P = [1, 5, 50, 2100, 3, 1], [0.9, 0.5, 1.0, 0.99, 0.1, 1e-6]
+
+
+@pytest.mark.parametrize(("k", "p"), [(K, None), (None, P), (K, P)])
+@pytest.mark.parametrize("vocab", [2100, 49152])
+def test_top_k_and_top_p(k, p, vocab):
+    """Against torch, for the interpreter cannot run this kernel (it calls ``.to`` on a loop's index).
+
+    It writes where a running count of truths says: counted in the wrong type, out of bounds.
+    """
+    around = torch.full((8, vocab), 5.0)
+    logits = around[1:-1]
+    logits.copy_(torch.randn(6, vocab) * 2)
+    logits[2, ::3] = -math.inf
+    before = logits.clone()
+    tops = None if k is None else torch.tensor(k), None if p is None else torch.tensor(p)
+    expected = apply_top_k_top_p_pytorch(logits.clone(), *tops)
+    report = topk_topp.apply_top_k_top_p_triton(logits, *tops)
+    assert report.data_ptr() == logits.data_ptr()
+    assert (around[0] == 5.0).all()
+    assert (around[-1] == 5.0).all()
+    kept, wanted = logits > -math.inf, expected > -math.inf
+    both = kept & wanted
+    assert torch.equal(logits[both], expected[both])
+    if p is None:
+        assert torch.equal(kept, wanted)
+    else:
+        # The search for the nucleus ends after 18 steps, near its edge: what differs weighs little.
+        weight = before.softmax(-1)
+        assert ((weight * kept).sum(-1) - (weight * wanted).sum(-1)).abs().max() < 1e-3
+    assert not topk_topp._topk_topp_kernel.vllm_av_launcher.refused

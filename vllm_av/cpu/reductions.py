@@ -12,7 +12,7 @@ import triton.language as tl
 
 from vllm_av.cpu import arith
 from vllm_av.cpu.arguments import absent, number, python_object
-from vllm_av.cpu.dtypes import constant, held
+from vllm_av.cpu.dtypes import DType, constant, held
 from vllm_av.cpu.ir import Builder, Ssa
 from vllm_av.cpu.ops import Data, Ops, Unsupported
 from vllm_av.cpu.values import Block, Buffer, Const, Group, Scalar, Value
@@ -31,11 +31,7 @@ class Reductions(Ops):
         dtype: Value = Const(None),
     ) -> Value:
         block = self._reducible(input, keep_dims)
-        target = python_object(dtype)
-        if target is None:
-            target = block.dtype
-            if target.is_int() and target.int_bitwidth < 32:
-                target = tl.int32 if target.is_int_signed() else tl.uint32
+        target = _sum_type(block.dtype, dtype)
         block = self._block(self.cast(block, target))
         if len(block.shape) > 1 and not absent(axis):
             return self._sum_along(block, number(axis))
@@ -48,7 +44,7 @@ class Reductions(Ops):
             self._write(total, self.b.effect(x.ty, f"{op} {flags}{before}, {x.ref}"))
 
         self.lanes.reduce(block, update)
-        return Scalar(target, self._read(total))
+        return Scalar(target, arith.narrow(self.b, target, self._read(total)))
 
     def _sum_along(self, block: Block, axis: int) -> Value:
         """A sum along one axis, unrolled."""
@@ -116,12 +112,17 @@ class Reductions(Ops):
         return best.items[1]  # type: ignore[no-any-return]
 
     def tl_cumsum(
-        self, input: Value, axis: Value = Const(0), reverse: Value = Const(False)
+        self,
+        input: Value,
+        axis: Value = Const(0),
+        reverse: Value = Const(False),
+        dtype: Value = Const(None),
     ) -> Value:
         block = self._reducible(input, Const(False))
         if len(block.shape) != 1 or python_object(reverse):
             raise Unsupported("cumsum of more than one dimension, or reversed")
-        target = block.dtype
+        target = _sum_type(block.dtype, dtype)
+        block = self._block(self.cast(block, target))
         total = self._accumulator(target, 0)
         result = self.lanes.buffer(target, block.lanes)
         op = "fadd" if target.is_floating() else "add"
@@ -202,6 +203,15 @@ class Reductions(Ops):
 
     def _write(self, buffer: Buffer, value: Ssa) -> None:
         self.b.emit(f"store {value}, {buffer.pointer}")
+
+
+def _sum_type(given: DType, wanted: Value) -> DType:
+    """Triton's: small integers are summed in 32 bits of their sign, a truth counts as unsigned."""
+    if not absent(wanted):
+        return python_object(wanted)
+    if given.is_int() and given.int_bitwidth < 32:
+        return tl.int32 if given.is_int_signed() else tl.uint32
+    return given
 
 
 # Floats are compared as integers of the same order, because LLVM vectorises an integer maximum,
