@@ -84,7 +84,7 @@ def server(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         port = probe.getsockname()[1]
     _, *arguments = serve_command(Arm.ADAPTIVE, _SETTINGS, Path(target))
     changes = ["--dtype", "float32", "--host", "127.0.0.1", "--port", str(port)]
-    # By default vLLM kills its engine at once, and may say that the engine died.
+    # By default vLLM gives its engine no time and kills it.
     changes += ["--shutdown-timeout", str(_STOP_SECONDS)]
     environment = {**os.environ, **ENVIRONMENT, "VLLM_LOGGING_LEVEL": "INFO"}
     # The folder's conftest keeps engines in the tests' process; here the default counts.
@@ -166,5 +166,8 @@ def test_a_signal_ends_it_cleanly_and_leaves_nobody(server: Server) -> None:
     assert not alive
     assert len(gone) == len(family)
     assert not server.healthy()
-    assert "Application shutdown complete" in server.log.read_text(errors="replace")
-    assert "Traceback" not in server.log.read_text(errors="replace")
+    log = server.log.read_text(errors="replace")
+    # vLLM may log an EngineDeadError of its output handler here: it stops the engine before it.
+    assert "all workers exited gracefully" in log
+    assert "Application shutdown complete" in log
+    assert "force killing" not in log
