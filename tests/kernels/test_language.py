@@ -311,14 +311,16 @@ def _unpacked(x_ptr, out_ptr, rows_ptr, N: tl.constexpr):
     packed = tl.load(x_ptr + tl.arange(0, N))
     bits = (packed[:, None] >> tl.arange(0, 32)[None, :]) & 1
     tl.store(out_ptr + tl.arange(0, N * 32), bits.reshape(N * 32))
-    tl.store(rows_ptr + tl.arange(0, N), tl.sum(bits, axis=1))
+    tl.store(rows_ptr + tl.arange(0, N), tl.sum(bits, axis=1) * 100 + tl.sum(bits, axis=-1))
+    tl.store(rows_ptr + N + tl.arange(0, 32), tl.sum(bits, axis=0))
 
 
 def test_blocks_of_two_dimensions(both):
     x = torch.randint(-(2**31), 2**31, (8,)).int()
-    out, rows = torch.zeros(256, dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
+    out, rows = torch.zeros(256, dtype=torch.int32), torch.zeros(40, dtype=torch.int32)
     both(_unpacked, (1,), x, out, rows, 8)
-    assert torch.equal(out.view(8, 32).sum(1).int(), rows)
+    bits = out.view(8, 32)
+    assert torch.equal(torch.cat([bits.sum(1) * 101, bits.sum(0)]).int(), rows)
 
 
 def test_interleave(both):

@@ -349,7 +349,7 @@ K, P = [1, 5, 50, 2100, 3, 1], [0.9, 0.5, 1.0, 0.99, 0.1, 1e-6]
 @pytest.mark.parametrize(("k", "p"), [(K, None), (None, P), (K, P)])
 @pytest.mark.parametrize("vocab", [2100, 49152])
 def test_top_k_and_top_p(k, p, vocab):
-    """Against torch, for the interpreter cannot run this kernel (it calls ``.to`` on a loop's index).
+    """Against torch: the interpreter cannot run this kernel (it calls ``.to`` on a loop's index).
 
     It writes where a running count of truths says: counted in the wrong type, out of bounds.
     """

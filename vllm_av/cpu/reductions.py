@@ -34,7 +34,7 @@ class Reductions(Ops):
         target = _sum_type(block.dtype, dtype)
         block = self._block(self.cast(block, target))
         if len(block.shape) > 1 and not absent(axis):
-            return self._sum_along(block, number(axis))
+            return self._sum_along(block, number(axis) % len(block.shape))
         total = self._accumulator(target, 0)
         flags = "reassoc " if target.is_floating() else ""
         op = "fadd" if target.is_floating() else "add"
