@@ -6,16 +6,9 @@ a test that changes an engine's cost tables or methods puts them back.
 
 import os
 
-# Before anything imports vllm, which reads some of these while it is imported.
-os.environ.update(
-    HF_HUB_OFFLINE="1",
-    OMP_NUM_THREADS="1",
-    VLLM_CPU_OMP_THREADS_BIND="nobind",
-    VLLM_ENABLE_V1_MULTIPROCESSING="0",
-    VLLM_LOGGING_LEVEL="WARNING",
-    VLLM_NO_USAGE_STATS="1",
-    VLLM_USE_V2_MODEL_RUNNER="1",
-)
+from tests.engine.harness import ENVIRONMENT
+
+os.environ.update(ENVIRONMENT)
 
 from collections.abc import Callable, Iterator
 from functools import cache

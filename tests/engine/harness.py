@@ -13,8 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+# To be set before anything imports vllm, which reads some of these while it is imported.
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN": "32",  # a short cost profile
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_V2_MODEL_RUNNER": "1",
+}
 STEPS = 5  # drafts per request and step
-CONTEXT = 32  # tokens of context that the cost profile assumes: keeps the start short
 TOKENS = 16  # of each greedy request
 
 # An engine that is collected tears down the process group that all engines of a process share.
@@ -67,9 +77,9 @@ class Engine:
     """``vllm.LLM`` with its core in this process."""
 
     def __init__(self, model: str, spec: dict[str, Any] | None, **changes: Any) -> None:
-        from vllm import LLM
+        from vllm import LLM, envs
 
-        os.environ.setdefault("VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN", str(CONTEXT))
+        envs.disable_envs_cache()  # which an earlier engine has switched on
         self.llm = LLM(**engine_arguments(model, spec, **changes))
         _kept_alive.append(self.llm)
         core = self.llm.llm_engine.engine_core.engine_core

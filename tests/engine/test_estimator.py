@@ -8,7 +8,7 @@ def test_the_estimator_refits(adaptive: Engine, prompts: list[list[int]]) -> Non
 
     estimator = adaptive.runner.speculator.acceptance_estimator
     refits = estimator._refits
-    adaptive.price(1e6)  # everything is verified, so every position is labelled
+    adaptive.price(1e15)  # everything is verified, so every position is labelled
     for _ in range(60):
         if estimator._refits > refits:
             break
