@@ -1,10 +1,11 @@
-"""Greedy generation in a process of its own: a job on standard input, tokens on the last line.
+"""Greedy generation in a process of its own: a job on standard input, tokens in a file.
 
 The environment chooses the model runner and whether the engine's core has its own process.
 """
 
 import json
 import sys
+from pathlib import Path
 
 
 def main() -> None:
@@ -17,7 +18,7 @@ def main() -> None:
     outputs = llm.generate(requests, params, use_tqdm=False)
     tokens = [list(output.outputs[0].token_ids) for output in outputs]
     v2 = llm.llm_engine.vllm_config.use_v2_model_runner
-    print(json.dumps({"v2": v2, "tokens": tokens}))
+    Path(sys.argv[1]).write_text(json.dumps({"v2": v2, "tokens": tokens}))
 
 
 if __name__ == "__main__":

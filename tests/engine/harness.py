@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -152,16 +153,18 @@ def verified_share(steps: Sequence[Step]) -> float:
 def generate_elsewhere(
     arguments: dict[str, Any], prompts: list[list[int]], environment: dict[str, str]
 ) -> Any:
-    """What ``generate.py`` prints for greedy requests, in a process with ``environment``."""
+    """What ``generate.py`` finds for greedy requests, in a process with ``environment``."""
     job = {"arguments": arguments, "prompts": prompts, "max_tokens": TOKENS}
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("generate.py"))],
-        input=json.dumps(job),
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    return json.loads(run.stdout.splitlines()[-1])
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        run = subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("generate.py")), str(result)],
+            input=json.dumps(job),
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr[-3000:]
+        return json.loads(result.read_text())
