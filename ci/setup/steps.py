@@ -129,7 +129,7 @@ def _pip_failed(runner: Runner, what: str, output: str) -> SetupError:
     return SetupError(
         Code.SETUP_INSTALL,
         given=f"pip could not install {what} ({reason(output)})",
-        allowed="a package index that serves the versions in requirements.lock",
+        allowed="a package index that serves the versions in requirements.lock, and disk for them",
         fix=f"read {_shown(runner)}, mend it, and run make again",
     )
 
@@ -151,6 +151,10 @@ def _vllm_pins(place: Place) -> list[str]:
     return sorted(f"{n}=={v}" for n, v in read_pins(place.lock).items() if "vllm" in normal(n))
 
 
+def _torch_key(place: Place) -> str:
+    return digest([read_pins(place.lock)["torch"]])
+
+
 def _lock_key(place: Place) -> str:
     return digest([place.lock.read_bytes()])
 
@@ -169,7 +173,7 @@ def _patches_key(place: Place) -> str:
 STEPS = (
     Step("machine", _nothing, _machine),
     Step("environment", _venv_key, _venv),
-    Step("torch", _nothing, _torch),
+    Step("torch", _torch_key, _torch),
     Step("packages", _lock_key, _packages),
     Step("project", _project_key, _project),
     Step("imports", _nothing, _imports),

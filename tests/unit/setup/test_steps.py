@@ -121,6 +121,18 @@ def test_a_new_vllm_makes_a_new_environment_and_another_pin_does_not(place: Plac
     assert steps._venv_key(place) != before
 
 
+def _key(place: Place, name: str) -> str:
+    return next(step.key(place) for step in steps.STEPS if step.name == name)
+
+
+def test_a_new_pin_of_torch_is_installed_and_another_pin_leaves_torch_alone(place: Place) -> None:
+    before = _key(place, "torch")
+    place.lock.write_text(place.lock.read_text().replace("numpy==2.3.5", "numpy==2.4.0"))
+    assert _key(place, "torch") == before
+    place.lock.write_text(place.lock.read_text().replace("torch==2.13.0", "torch==2.14.0"))
+    assert _key(place, "torch") != before
+
+
 def test_a_changed_patch_is_applied_anew(place: Place) -> None:
     patch = place.root / "patches/0.32.0/cpu/a.patch"
     patch.parent.mkdir(parents=True)
