@@ -5,23 +5,36 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
+from vllm_av.errors import Code, SetupError
+
+_PIN = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+_-]+)")
+
 
 def read_pins(lock: Path) -> dict[str, str]:
     """Name (normal form) -> version.
 
     Raises:
-        ValueError: a line that is neither a comment nor ``name==version``.
+        SetupError: ``AV-SETUP-LOCK`` for a line that is neither a comment nor ``name==version``,
+            and for a lock without torch, which is installed by itself.
     """
     pins = {}
-    for number, line in enumerate(lock.read_text().splitlines(), 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
+    text = lock.read_text(encoding="utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        entry = line.strip()
+        if not entry or entry.startswith("#"):
             continue
-        name, separator, version = text.partition("==")
-        if not separator or not name or not version or re.search(r"[\s;@,]", text):
-            raise ValueError(f"{lock.name}:{number}: not name==version: {text!r}")
-        pins[normal(name)] = version
+        pin = _PIN.fullmatch(entry)
+        if pin is None:
+            raise _malformed(f"{lock.name}:{number}: {entry!r}", "name==version, one a line")
+        pins[normal(pin[1])] = pin[2]
+    if "torch" not in pins:
+        raise _malformed(f"{lock.name} names no torch", "a version of it, as of everything else")
     return pins
+
+
+def _malformed(given: str, allowed: str) -> SetupError:
+    fix = "take the file as it was committed (`git checkout requirements.lock`), or `make lock`"
+    return SetupError(Code.SETUP_LOCK, given, allowed, fix)
 
 
 def normal(name: str) -> str:

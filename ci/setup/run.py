@@ -11,7 +11,7 @@ from ci.setup.child import Runner
 from ci.setup.place import Place, digest
 from ci.setup.progress import Progress
 from ci.setup.steps import STEPS, Step
-from vllm_av.errors import VllmAvError
+from vllm_av.errors import Code, SetupError, VllmAvError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,42 +22,68 @@ def run(python: str, root: Path = ROOT, steps: tuple[Step, ...] = STEPS) -> int:
     Returns the exit code: 0, 2 for what the user can mend, 130 when interrupted.
     """
     place = Place(root, python)
-    place.logs.mkdir(parents=True, exist_ok=True)
-    with _only_one(place) as lock_fd:
-        done: dict[str, str] = {}
-        for number, step, key in _pending(place, steps):
-            label = f"[{number}/{len(steps)}] {step.name}"
-            progress = Progress(label)
+    try:
+        place.logs.mkdir(parents=True, exist_ok=True)
+        with _only_one(place) as lock_fd:
+            return _run(place, steps, lock_fd)
+    except OSError as error:
+        return _stopped(_unwritable(error), "before its first step")
+    except KeyboardInterrupt:
+        print("set-up interrupted while it waited; run make again", file=sys.stderr)
+        return 130
+
+
+def _run(place: Place, steps: tuple[Step, ...], lock_fd: int) -> int:
+    # The interpreter behind a virtual environment can be uninstalled.
+    sound = place.venv_python.exists()
+    done: dict[str, str] = {}
+    key = ""
+    for number, step in enumerate(steps, 1):
+        label = f"[{number}/{len(steps)}] {step.name}"
+        progress = Progress(label)
+        try:
+            # A step's key holds the key of the one before it.
+            key = digest([key, step.name, step.key(place)])
+            if sound and _stamped(place, step) == key:
+                continue
             log = place.logs / f"{step.name}.log"
             log.unlink(missing_ok=True)
-            try:
-                progress.update(None)
-                step.work(place, Runner(log, progress, lock_fd, place.root))
-                done[step.name] = key
-                _stamp(place, done)
-            except VllmAvError as error:
-                progress.clear()
-                print(f"error: {error}", file=sys.stderr)
-                print(f"set-up stopped at step {label}; what is done stays done", file=sys.stderr)
-                return 2
-            except KeyboardInterrupt:
-                progress.clear()
-                print(f"set-up interrupted at step {label}; run make again", file=sys.stderr)
-                return 130
-            progress.done()
+            progress.update(None)
+            step.work(place, Runner(log, progress, lock_fd, place.root))
+            done[step.name] = key
+            _stamp(place, done)
+        except VllmAvError as error:
+            progress.clear()
+            return _stopped(error, f"at step {label}")
+        except OSError as error:
+            progress.clear()
+            return _stopped(_unwritable(error), f"at step {label}")
+        except KeyboardInterrupt:
+            progress.clear()
+            print(f"set-up interrupted at step {label}; run make again", file=sys.stderr)
+            return 130
+        progress.done()
     return 0
 
 
-def _pending(place: Place, steps: tuple[Step, ...]) -> Iterator[tuple[int, Step, str]]:
-    """Number, step and key of each step to do; a done step's key is part of the next one's."""
-    # The interpreter behind a virtual environment can be uninstalled.
-    sound = place.venv_python.exists()
-    key = ""
-    for number, step in enumerate(steps, 1):
-        key = digest([key, step.name, step.key(place)])
-        stamp = place.stamps / step.name
-        if not (sound and stamp.is_file() and stamp.read_text() == key):
-            yield number, step, key
+def _stopped(error: VllmAvError, where: str) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    print(f"set-up stopped {where}; what is done stays done", file=sys.stderr)
+    return 2
+
+
+def _unwritable(error: OSError) -> SetupError:
+    return SetupError(
+        Code.SETUP_WRITE,
+        given=f"the system refuses: {error}",
+        allowed="a disk with room, and a checkout whose files set-up may read and write",
+        fix="free some disk or mend the rights, then run make again",
+    )
+
+
+def _stamped(place: Place, step: Step) -> str | None:
+    stamp = place.stamps / step.name
+    return stamp.read_text(errors="replace") if stamp.is_file() else None
 
 
 def _stamp(place: Place, done: dict[str, str]) -> None:

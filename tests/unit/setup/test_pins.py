@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ci.setup.pins import installed, read_pins, sweep
+from vllm_av.errors import Code, SetupError
 
 ROOT = Path(__file__).parents[3]
 
@@ -25,13 +26,31 @@ def test_comments_and_blank_lines_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["torch", "torch>=2", "torch==", "==1", "a==1 --hash=sha256:0", "a==1; python_version"]
+    "line",
+    [
+        "torch",
+        "torch>=2",
+        "torch==",
+        "==1",
+        "a==1 --hash=sha256:0",
+        "a==1; python_version",
+        "a==\0",
+    ],
 )
 def test_a_line_that_pins_nothing_is_named(line: str, tmp_path: Path) -> None:
     lock = tmp_path / "requirements.lock"
     lock.write_text(f"a==1\n{line}\n")
-    with pytest.raises(ValueError, match=r"requirements\.lock:2"):
+    with pytest.raises(SetupError, match=r"requirements\.lock:2") as caught:
         read_pins(lock)
+    assert caught.value.code is Code.SETUP_LOCK
+
+
+def test_a_lock_without_torch_is_none(tmp_path: Path) -> None:
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("a==1\n")
+    with pytest.raises(SetupError, match="no torch") as caught:
+        read_pins(lock)
+    assert caught.value.code is Code.SETUP_LOCK
 
 
 def test_what_pip_did_not_finish_is_not_installed(tmp_path: Path) -> None:

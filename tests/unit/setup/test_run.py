@@ -1,5 +1,6 @@
 """Steps are done once, in order, go on after a failure, and survive being killed."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from ci.setup.child import Runner, reason
 from ci.setup.place import Place
 from ci.setup.run import run
-from ci.setup.steps import Step
+from ci.setup.steps import STEPS, Step
 from vllm_av.errors import Code, SetupError
 
 ROOT = Path(__file__).parents[3]
@@ -111,6 +112,47 @@ def test_an_interrupted_step_ends_with_130(
 
     assert run(sys.executable, tmp_path, (Step("x", lambda place: "", interrupted),)) == 130
     assert "set-up interrupted at step [1/1] x" in capsys.readouterr().err
+
+
+def _lack_disk() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a file")
+
+
+@pytest.mark.parametrize("where", ["work", "key"])
+def test_a_full_disk_is_one_line_that_names_the_step(
+    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def key(place: Place) -> str:
+        if where == "key":
+            _lack_disk()
+        return ""
+
+    def work(place: Place, runner: Runner) -> None:
+        _lack_disk()
+
+    assert run(sys.executable, tmp_path, (Step("x", key, work),)) == 2
+    line, where_it_stopped = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: [AV-SETUP-WRITE] the system refuses: [Errno 28] No space left")
+    assert where_it_stopped.startswith("set-up stopped at step [1/1] x;")
+
+
+def test_a_checkout_that_cannot_be_written_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "build").write_text("a file where the folder should be")
+    assert run(sys.executable, tmp_path, ()) == 2
+    assert capsys.readouterr().err.startswith("error: [AV-SETUP-WRITE] ")
+
+
+def test_a_malformed_lock_is_one_line_that_names_the_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Place(tmp_path, sys.executable)
+    place.lock.write_text("torch\n")
+    assert run(sys.executable, tmp_path, STEPS[1:]) == 2
+    line, where = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: [AV-SETUP-LOCK] requirements.lock:1: 'torch'; ")
+    assert where.startswith("set-up stopped at step [1/6] environment;")
 
 
 SLOW = """
