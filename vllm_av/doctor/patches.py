@@ -50,6 +50,16 @@ def find_patches(patches: Patches) -> Iterator[Finding]:
     # A missing vLLM is reported by itself.
     if patches.state in ("applied", "missing"):
         return
+    if patches.state == "unsupported":
+        yield Finding(
+            # It runs as released; nothing here is broken.
+            "advice",
+            Code.PATCH_NO_SERIES,
+            patches.line,
+            "a vLLM version that this vllm_av has patches for",
+            "install one of those, or leave this vLLM unpatched",
+        )
+        return
     yield Finding(
         # Another text of the series can be somebody's choice, and may work.
         "advice" if patches.state == "outdated" else "fault",

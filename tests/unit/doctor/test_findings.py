@@ -125,7 +125,11 @@ def test_advice_leaves_the_environment_healthy(look: Look, machine: Machine) -> 
 @pytest.mark.usefixtures("sound")
 @pytest.mark.parametrize(
     ("state", "level"),
-    [(state, "advice" if state is State.OUTDATED else "fault") for state in State],
+    [
+        (state, "advice" if state is State.OUTDATED else "fault")
+        for state in State
+        if state is not State.UNSUPPORTED
+    ],
 )
 def test_patches_that_are_not_as_they_should_be(
     state: State, level: str, look: Look, machine: Machine
@@ -133,6 +137,14 @@ def test_patches_that_are_not_as_they_should_be(
     found = _codes(look, machine, patches=Patches(state.value, "a line"))
     sound = state in (State.APPLIED, State.MISSING)
     assert found == ([] if sound else [(level, Code.ENV_PATCHES)])
+
+
+@pytest.mark.usefixtures("sound")
+def test_a_vllm_without_a_series_is_no_fault_of_the_environment(
+    look: Look, machine: Machine
+) -> None:
+    none = Patches(State.UNSUPPORTED.value, "vllm 9.9: no series for it")
+    assert _codes(look, machine, patches=none) == [("advice", Code.PATCH_NO_SERIES)]
 
 
 @pytest.mark.usefixtures("sound")
