@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -24,6 +25,7 @@ from vllm_av.errors import Code, DemoError
 PhaseSeen = Callable[[str, float | None], None]
 
 _LAST_WORDS_SECONDS = 20.0
+_POLL_SECONDS = 0.05
 _PYTHON = (sys.executable, "-m", "vllm_av.demo.arm")
 _TRACEBACK_END = re.compile(r"^(?:\(.*?\) )?(?:ERROR .*?\] )?([A-Za-z_.]+(?:Error|Exception)\b.*)$")
 
@@ -113,12 +115,18 @@ def _child(
 def _until_end(events: TextIO, process: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:
     yield from map(json.loads, events)
     # A failing child closes its end first and prints its traceback afterwards.
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_LAST_WORDS_SECONDS)
+    deadline = time.monotonic() + _LAST_WORDS_SECONDS
+    while not _ended(process.pid) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+def _ended(pid: int) -> bool:
+    """Asked without reaping: the number stays the child's until its group has been killed."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    # Before wait(): until then the number cannot belong to anybody else.
+    # Nothing has reaped the child yet, so that the number cannot be anybody else's.
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

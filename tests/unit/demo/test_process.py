@@ -1,5 +1,6 @@
 """Children of the demonstration: what they say arrives, and none of them outlives it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -99,6 +100,22 @@ def test_grandchildren_end_with_the_arm(tmp_path: Path, end: str) -> None:
     with pytest.raises(ValueError if "result" in end else DemoError):
         _run(tmp_path, f"spawn()\n{end}", lambda phase, _: pids.append(int(phase)))
     assert _gone(*pids)
+
+
+def test_the_group_is_killed_before_its_number_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[str] = []
+    killpg = os.killpg
+
+    def watched(group: int, number: int) -> None:
+        states.append(Path(f"/proc/{group}/stat").read_text().rpartition(")")[2].split()[0])
+        killpg(group, number)
+
+    monkeypatch.setattr(os, "killpg", watched)
+    with pytest.raises(DemoError):
+        _run(tmp_path, "raise SystemExit(3)")
+    assert states == ["Z"]  # it has ended, and is still there
 
 
 def test_an_interrupt_ends_child_and_grandchild(tmp_path: Path) -> None:
