@@ -15,7 +15,7 @@ from vllm_av.errors import Code, DemoError
 
 ENVIRONMENT = {
     "VLLM_USE_V2_MODEL_RUNNER": "1",
-    # Threads that spin while they wait for each other are 3 to 10 times slower on two busy cores.
+    # Threads that spin while they wait for each other take each other's core: times would scatter.
     "OMP_NUM_THREADS": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "HF_HUB_OFFLINE": "1",
