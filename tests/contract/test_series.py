@@ -12,6 +12,7 @@ import pytest
 
 from vllm_av.errors import PatchError
 from vllm_av.patching.install import apply, revert, select
+from vllm_av.patching.mail import AUTHOR
 from vllm_av.patching.series import Series, read_series, series_root
 from vllm_av.patching.state import load_manifest
 from vllm_av.patching.tree import Tree, find_tree
@@ -113,22 +114,19 @@ def test_killed_in_the_middle_of_the_real_series(copy: Tree, series: Series) -> 
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
-def test_git_takes_each_patch_and_gives_it_back_unchanged(
+def test_git_takes_each_patch_and_makes_the_same_of_the_tree(
     copy: Tree, series: Series, tmp_path: Path
 ) -> None:
     folder = tmp_path / "git"
-    for path in sorted({diff.path for patch in series.patches for diff in patch.diffs}):
+    touched = sorted({diff.path for patch in series.patches for diff in patch.diffs})
+    for path in touched:
         if (content := copy.read(path)) is not None:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(content)
-    identity = {
-        f"GIT_{who}_{what}": value
-        for who in ("AUTHOR", "COMMITTER")
-        for what, value in (("NAME", "Test"), ("EMAIL", "test@example.invalid"))
-    }
+    identity = {f"GIT_COMMITTER_{what}": "test@example.invalid" for what in ("NAME", "EMAIL")}
+    environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": "/dev/null"}
 
     def git(*arguments: str, text: bytes = b"") -> bytes:
-        environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": "/dev/null"}
         command = ["git", "-c", "core.autocrlf=false", *arguments]
         done = subprocess.run(command, cwd=folder, input=text, capture_output=True, env=environment)
         assert done.returncode == 0, done.stderr
@@ -136,12 +134,18 @@ def test_git_takes_each_patch_and_gives_it_back_unchanged(
 
     git("init", "-q")
     git("add", "-A")
-    git("commit", "-q", "-m", "pristine")
+    git("commit", "-q", "-m", "pristine", f"--author={AUTHOR}")
     for patch in series.patches:
         # Without these, git would strip vLLM's tags, and the carriage returns of its CRLF files.
         git("am", "-q", "--keep-non-patch", "--keep-cr", text=patch.text)
+        assert git("log", "-1", "--format=%an <%ae>%n%s").decode() == f"{AUTHOR}\n{patch.subject}\n"
+        # Another cut of the same change may print other hunks, but never another message.
         again = git(
             *["format-patch", "-1", "--stdout", "--zero-commit", "--no-signature", "--full-index"],
             *["--no-stat", "--no-renames", "--subject-prefix=PATCH"],
         )
-        assert again == patch.text, patch.name
+        assert again.startswith(patch.head), patch.name
+    apply(copy, series)
+    for path in touched:
+        written = (folder / path).read_bytes() if (folder / path).is_file() else None
+        assert written == copy.read(path), path

@@ -53,8 +53,8 @@ def malformed(what: str) -> PatchError:
     return PatchError(
         Code.PATCH_SERIES,
         what,
-        "a patch is what `git format-patch --zero-commit --no-signature --full-index --no-stat "
-        "--no-renames` prints",
+        "a patch has the format of `git format-patch --zero-commit --no-signature --full-index "
+        "--no-stat --no-renames`",
         "write it again with `vllm-av patch export`",
     )
 
@@ -270,7 +270,7 @@ def render_diff(
     old_mode: int | None = REGULAR,
     new_mode: int | None = REGULAR,
 ) -> bytes:
-    """The change of one file in git's normal form."""
+    """The change of one file in git's format."""
     raw = path.encode()
     a, b = _quote(b"a/" + raw), _quote(b"b/" + raw)
     text = [b"diff --git %s %s\n" % (a, b)]

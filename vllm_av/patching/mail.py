@@ -1,7 +1,8 @@
 """A patch as a mail: headers, message, trailers, diffs.
 
-Rule: the text is what ``git format-patch --zero-commit --no-signature --full-index --no-stat
---no-renames`` prints, so that it never changes unless the patch does, and carries three trailers:
+Rule: the text has the format of ``git format-patch --zero-commit --no-signature --full-index
+--no-stat --no-renames``, so that ``git am`` takes it; it never changes unless the patch does. Its
+author is a placeholder, since whoever sends a patch signs it, and it carries three trailers:
 
     Why:              what is wrong or missing without the patch
     Upstream-Status:  not-sent | sent <url> | merged in <version> | rejected <url>
@@ -18,7 +19,7 @@ from email.utils import format_datetime
 
 from vllm_av.patching.diff import FileDiff, malformed, parse_diffs
 
-AUTHOR = "vllm_av maintainers <maintainers@vllm-av.invalid>"
+AUTHOR = "Unsent patch <unsent@example.invalid>"
 TRAILERS = ("Why", "Upstream-Status", "Removal")
 
 _FROM_LINE = b"From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001\n"
@@ -75,7 +76,10 @@ def faults(patch: Patch) -> list[str]:
         found.append("the subject is not `[PATCH] [Tag] title` with vLLM's tags")
     elif f"\n{_folded(subject)}\n".encode() not in patch.head:
         found.append("the subject is not plain ASCII, folded at column 78 as git does it")
-    found += [f"the header {key} is missing" for key in ("From", "Date") if not message[key]]
+    if message["From"] != AUTHOR:
+        found.append(f"From is not the placeholder `{AUTHOR}`")
+    if not message["Date"]:
+        found.append("the header Date is missing")
     given = patch.trailers
     found += [f"the trailer {key} is missing or empty" for key in TRAILERS if not given.get(key)]
     status = given.get("Upstream-Status")

@@ -1,4 +1,4 @@
-"""Edit scripts between two texts, and hunks in git's normal form.
+"""Edit scripts between two texts, and hunks in git's format.
 
 A script is a list of :class:`Block`: replace ``old[i:i+m]`` by ``new[j:j+n]`` (lines, zero-based).
 Rule: the text of the hunks is a pure function of (old, new, script), so a patch whose line
@@ -8,8 +8,6 @@ numbers, context, or section names are stale never renders back to itself.
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
-
-from vllm_av.patching.slide import slide
 
 CONTEXT = 3
 SECTION_BYTES = 80
@@ -33,30 +31,17 @@ def split_lines(text: bytes) -> list[bytes]:
 
 
 def compare(old: Sequence[bytes], new: Sequence[bytes]) -> list[Block]:
-    """A script from ``old`` to ``new``, cut where git cuts."""
-    gone, come = [True] * len(old), [True] * len(new)
-    for i, j, size in difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
-        gone[i : i + size] = come[j : j + size] = [False] * size
-    slide(old, gone, come)
-    slide(new, come, gone)
-    return list(_blocks(gone, come))
-
-
-def _blocks(gone: Sequence[bool], come: Sequence[bool]) -> Iterator[Block]:
-    i = j = 0
-    while i < len(gone) or j < len(come):
-        m = n = 0
-        while i + m < len(gone) and gone[i + m]:
-            m += 1
-        while j + n < len(come) and come[j + n]:
-            n += 1
-        if m or n:
-            yield Block(i, m, j, n)
-        i, j = i + m + 1, j + n + 1
+    """A script from ``old`` to ``new``, cut where the standard library cuts."""
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    return [
+        Block(i, i_end - i, j, j_end - j)
+        for tag, i, i_end, j, j_end in matcher.get_opcodes()
+        if tag != "equal"
+    ]
 
 
 def hunks(old: Sequence[bytes], new: Sequence[bytes], script: Sequence[Block]) -> bytes:
-    """The text of all hunks, three lines of context, as ``git diff`` prints them."""
+    """The text of all hunks, three lines of context, in the format of ``git diff``."""
     return b"".join(_hunk(old, new, group) for group in _groups(script))
 
 

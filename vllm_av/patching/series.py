@@ -63,7 +63,7 @@ class Step:
     scripts: Mapping[str, list[Block]]
 
     def render(self) -> Patch:
-        """The patch written again from what it does, in git's normal form."""
+        """The patch written again from what it does, in git's format."""
         return compose(self.patch.name, self.patch.head, [text for _, text in self.parts()])
 
     def parts(self) -> Iterator[tuple[FileDiff, bytes]]:

@@ -1,4 +1,4 @@
-"""Diffs: our text is git's text, and what does not fit exactly is refused."""
+"""Diffs: git takes our text and we keep git's; what does not fit exactly is refused."""
 
 import shutil
 import subprocess
@@ -19,7 +19,7 @@ from vllm_av.patching.diff import (
     reverse_diff,
 )
 from vllm_av.patching.export import render_change
-from vllm_av.patching.script import compare, split_lines, tidy
+from vllm_av.patching.script import tidy
 
 needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 
@@ -113,7 +113,7 @@ def test_files_that_come_and_go_and_odd_names(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_git_accepts_our_diff(tmp_path: Path, old: bytes, new: bytes) -> None:
+def test_git_accepts_our_diff_and_it_comes_back(tmp_path: Path, old: bytes, new: bytes) -> None:
     if old == new:
         return
     target = tmp_path / "vllm/a.py"
@@ -124,47 +124,10 @@ def test_git_accepts_our_diff(tmp_path: Path, old: bytes, new: bytes) -> None:
         ["git", "apply", "--whitespace=nowarn", "-"], input=text, cwd=tmp_path, check=True
     )
     assert target.read_bytes() == new
-
-
-def test_an_insertion_is_cut_where_a_reader_would() -> None:
-    old = "def a():\n    return 1\n\n\ndef c():\n    return 1\n"
-    new = "def a():\n    return 1\n\n\ndef b():\n    return 1\n\n\ndef c():\n    return 1\n"
-    lines = split_lines(new.encode())
-    (block,) = compare(split_lines(old.encode()), lines)
-    assert lines[block.j] == b"def b():\n"
-    assert block.n == 4
-
-
-FUNCTION = """
-def {name}(x):
-    if x:
-        return 1
-
-    return {value}
-
-"""
-SOURCE = "import a\n\n" + "".join(FUNCTION.format(name=name, value=1) for name in "abcd")
-
-
-@needs_git
-@pytest.mark.parametrize(
-    "new",
-    [
-        SOURCE.replace("\ndef c", FUNCTION.format(name="x", value=1) + "\ndef c"),
-        SOURCE.replace(FUNCTION.format(name="b", value=1), ""),
-        SOURCE.replace("import a\n", "import a\n\nimport b\n"),
-        SOURCE.replace("        return 1\n\n", "        return 1\n\n        return 1\n\n", 2),
-        SOURCE + FUNCTION.format(name="x", value=1),
-        FUNCTION.format(name="x", value=1) + SOURCE,
-        SOURCE.replace("    if x:\n        return 1\n\n    return 1\n", "    return 1\n", 1),
-        SOURCE.replace("\n\n\n", "\n"),
-        SOURCE.replace("return 1", "return 2").replace("def b", "\n\ndef bb"),
-    ],
-)
-def test_runs_of_changed_lines_lie_where_git_puts_them(tmp_path: Path, new: str) -> None:
-    old = SOURCE.encode()
-    text = _git_diff(tmp_path / "work", old, new.encode())
-    assert render_change("vllm/a.py", old, new.encode()) == text
+    (diff,) = parse_diffs(text)
+    result, script = apply_diff(diff, old)
+    assert result == new
+    assert render_diff(diff.path, old, new, tidy(old, new, script)) == text
 
 
 def test_the_name_of_a_blob_is_git_s() -> None:

@@ -45,6 +45,8 @@ CASES = [
     ("+line_3 = 33", "+line_3 = 34", "line 14 is 'index"),
     (" line_1 = 1", " line_1 = 11", "vllm/config.py: line 2 is not 'line_1 = 11'"),
     ("@@ -1,7 +1,7 @@", "@@ -2,7 +2,7 @@", "vllm/config.py: line 2 is not 'line_0 = 0'"),
+    ("From: Unsent patch", "From: Me", "From is not the placeholder `Unsent patch <unsent@exa"),
+    ("Date: ", "X-Date: ", "the header Date is missing"),
     ("From 0000", "From 1000", "does not start with the commit id of forty zeros"),
     ("diff --git", "diff --gut", "changes nothing"),
 ]
