@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 from ci.setup.place import Place
+from vllm_av.environment import COMPILERS
 from vllm_av.errors import Code, SetupError
 
 FREE_GIB = 6
-COMPILERS = ("cc", "gcc", "clang")
 
 
 def check_machine(place: Place) -> None:

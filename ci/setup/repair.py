@@ -1,12 +1,8 @@
-"""Mend an environment in which ``import transformers`` dies of torch's companions.
-
-A CUDA build of torchvision beside a CPU torch makes it end with "operator torchvision::nms does
-not exist". Text models need neither torchvision nor torchaudio nor torchcodec.
-"""
+"""Mend an environment in which ``import transformers`` dies of torch's companions."""
 
 from collections.abc import Collection
 
-COMPANIONS = ("torchaudio", "torchcodec", "torchvision")
+from vllm_av.environment import COMPANIONS
 
 
 def companions_to_remove(code: int, output: str, installed: Collection[str]) -> list[str]:

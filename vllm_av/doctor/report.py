@@ -20,20 +20,18 @@ from vllm_av.doctor.findings import (
 from vllm_av.doctor.machine import Machine, look
 from vllm_av.doctor.patches import Patches, find_patches, read_patches
 from vllm_av.doctor.settings import settings
+from vllm_av.environment import COMPANIONS
 
 PACKAGES = (
     "torch",
     "triton",
-    "numba",
     "llvmlite",
     "numpy",
     "transformers",
     "flashinfer-python",
     "pydantic",
     "typer",
-    "torchvision",
-    "torchaudio",
-    "torchcodec",
+    *COMPANIONS,
 )
 """Reported whether installed or not, beside vLLM itself."""
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ci.lock import Wanted, lock_text, wanted
 from ci.setup.pins import normal, read_pins
+from vllm_av.environment import COMPANIONS
 
 ROOT = Path(__file__).parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -14,7 +15,7 @@ def test_the_extras_of_the_lock_are_resolved_together() -> None:
     pyproject = {
         "project": {
             "dependencies": ["numpy"],
-            "optional-dependencies": {"cpu": ["numba"], "gpu": ["vllm"], "dev": ["ruff"]},
+            "optional-dependencies": {"cpu": ["llvmlite"], "gpu": ["vllm"], "dev": ["ruff"]},
         },
         "tool": {
             "vllm_av": {
@@ -27,7 +28,7 @@ def test_the_extras_of_the_lock_are_resolved_together() -> None:
         },
     }
     assert wanted(pyproject) == Wanted(
-        ("numpy", "numba", "ruff"), ("Data_Only==1",), frozenset({"torch-vision"})
+        ("numpy", "llvmlite", "ruff"), ("Data_Only==1",), frozenset({"torch-vision"})
     )
 
 
@@ -47,6 +48,10 @@ def test_the_committed_lock_holds_what_pyproject_names() -> None:
         exact = requirement.partition("==")[2]
         assert not exact or pins[name] == exact
     assert not wants.never & set(pins)
+
+
+def test_the_lock_never_holds_torchs_companions() -> None:
+    assert set(COMPANIONS) <= wanted(PYPROJECT).never
 
 
 def test_the_committed_lock_pins_the_cpu_build_of_torch() -> None:
