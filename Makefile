@@ -17,7 +17,7 @@ NO_PYTHON = [AV-SETUP-PYTHON] no Python runs here; Python 3.11; \
 
 BIN := .venv/bin
 # Fast ones first. The benchmarks are `make bench`.
-TESTS := $(wildcard $(addprefix tests/,unit contract kernels engine gpu))
+TESTS := $(wildcard $(addprefix tests/,unit contract kernels engine))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-full bench check lock clean

@@ -8,7 +8,7 @@ import vllm_av
 import vllm_av.doctor
 
 ROOT = Path(vllm_av.__file__).parent
-HEAVY = ("vllm", "torch", "triton", "numba", "transformers")
+HEAVY = ("vllm", "torch", "triton", "llvmlite", "transformers")
 MAY_IMPORT_VLLM = ("cpu", "demo", "plugin.py", "triton_shim")
 
 

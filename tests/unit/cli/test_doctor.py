@@ -20,7 +20,7 @@ distributions = importlib.metadata.distributions
 importlib.metadata.distributions = lambda **options: iter(())
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {{"vllm", "torch", "triton", "numba", "numpy", "transformers"}}:
+        if name.split(".")[0] in {{"vllm", "torch", "triton", "llvmlite", "numpy", "transformers"}}:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
 {program}
