@@ -1,4 +1,4 @@
-"""Adaptive verification for vLLM's speculative decoding: configurable, checked, calibrated.
+"""Adaptive verification of vLLM's speculative decoding on machines without a GPU.
 
 Importing this package imports neither vllm, torch nor triton.
 """
