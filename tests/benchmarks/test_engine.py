@@ -108,7 +108,6 @@ def test_a_decode_step_of_the_v2_runner_against_v1(
             "threads": torch.get_num_threads(),
         }
     )
-    print(dict(benchmark.extra_info))
 
 
 def test_sampling_against_the_forward_pass(benchmark: Any) -> None:
@@ -153,4 +152,3 @@ def test_sampling_against_the_forward_pass(benchmark: Any) -> None:
             "threads": torch.get_num_threads(),
         }
     )
-    print(dict(benchmark.extra_info))
