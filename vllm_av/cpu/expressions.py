@@ -20,7 +20,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITCallable
 
 from vllm_av.cpu.builtins import Builtins
-from vllm_av.cpu.ops import Data, Unsupported
+from vllm_av.cpu.ops import Unsupported
 from vllm_av.cpu.values import (
     Block,
     Const,
@@ -170,20 +170,17 @@ class Expressions(Builtins):
         return self.binary(_COMPARE[type(op)], x, y)
 
     def _BoolOp(self, node: ast.BoolOp, env: Env) -> Value:
-        stop = isinstance(node.op, ast.Or)
+        # As Triton has it: a constant decides now or has no part in the result.
+        stop, name = isinstance(node.op, ast.Or), "or" if isinstance(node.op, ast.Or) else "and"
         result: Value | None = None
         for part in node.values:
             value = self.evaluate(part, env)
-            if isinstance(value, Const):
-                if bool(value.value) == stop:
-                    return Const(stop)
-                result = value if result is None else result
-            elif result is None or isinstance(result, Const):
-                result = self.truth(value)
+            if isinstance(value, Const | Group):
+                if bool(value.value if isinstance(value, Const) else value.items) == stop:
+                    return value
             else:
-                result = self.logical("or" if stop else "and", result, value)
-        assert result is not None
-        return result
+                result = value if result is None else self.logical(name, result, value)
+        return value if result is None else result
 
     def _IfExp(self, node: ast.IfExp, env: Env) -> Value:
         test = self.evaluate(node.test, env)
@@ -369,6 +366,3 @@ def _plain(value: Value) -> Any:
     if isinstance(value, Group):
         return tuple(_plain(v) for v in value.items)
     raise Unsupported(f"{describe(value)} where a constant is needed")
-
-
-__all__ = ["JIT", "Data", "Expressions", "Frame", "source"]

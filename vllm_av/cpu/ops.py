@@ -12,14 +12,15 @@ from typing import Any
 
 import triton.language as tl
 
-from vllm_av.cpu import arith
-from vllm_av.cpu.dtypes import DType, held, known, of_python, promote, promote_integers, size
+from vllm_av.cpu import arith, indices
+from vllm_av.cpu.dtypes import DType, known, of_python, promote, promote_integers, size
 from vllm_av.cpu.ir import Builder, Ssa, i64
 from vllm_av.cpu.lanes import Lanes
 from vllm_av.cpu.values import (
     Affine,
     Block,
     Const,
+    Data,
     Pointers,
     Scalar,
     Shape,
@@ -65,7 +66,6 @@ _BITWISE = {"and", "or", "xor", "shl", "shr"}
 _COST = {"div": 10, "mod": 10, "truediv": 10}
 
 Number = bool | int | float
-Data = Scalar | Block
 
 
 class Ops:
@@ -157,6 +157,10 @@ class Ops:
         if value.shape == shape:
             return value
         padded = (1,) * (len(shape) - len(value.shape)) + value.shape
+        if len(padded) != len(shape) or any(
+            n not in (1, m) for n, m in zip(padded, shape, strict=True)
+        ):
+            raise Unsupported(f"a block of {list(value.shape)} as one of {list(shape)}")
         if prod(padded) == prod(shape):
             return self.reshape(value, shape)
         if value.kind == "splat":
@@ -246,7 +250,7 @@ class Ops:
                 tl.int1, lambda b, u, v: arith.compare(b, op, dtype, u, v), a, c
             )
             if isinstance(result, Block):
-                result.bound = self._bound(op, a, c)
+                result.bound = indices.bound(self.b, op, a, c)
             return result
         name = "div" if op == "truediv" else op
         result = self.elementwise(
@@ -258,7 +262,11 @@ class Ops:
         )
         if isinstance(result, Block):
             if str(dtype) in ("int32", "int64"):
-                result.affine = self._affine(op, a, c, y)
+                # Of the operands as they are in the result: a broadcast one has other lanes.
+                u, v = (
+                    w if isinstance(w, Scalar) else self.broadcast(w, result.shape) for w in (a, c)
+                )
+                result.affine = indices.affine(self.b, op, dtype, u, v, y, result.lanes)
             elif op == "and" and str(dtype) == "int1":
                 parts = [p for p in result.args if isinstance(p, Block)]
                 result.conjuncts = tuple(q for p in parts for q in (p.conjuncts or (p,)))
@@ -333,47 +341,6 @@ class Ops:
             step = self.b.pure("i64", f"mul {step}, {size(element)}")
         return self.b.pure("i64", f"add {base}, {step.ref}")
 
-    def _exact(self, value: Scalar) -> Ssa:
-        return arith.cast(self.b, value.dtype, tl.int64, value.ssa)
-
-    def _affine(self, op: str, a: Data, c: Data, y: Value) -> Affine | None:
-        """What is known of the index ``a op c``."""
-        fa = a.affine if isinstance(a, Block) else Affine(self._exact(a), 0)
-        fc = c.affine if isinstance(c, Block) else Affine(self._exact(c), 0)
-        if fa is None or fc is None:
-            return None
-        if op in ("add", "sub"):
-            if fc.base.ref == "0":
-                base = fa.base
-            elif fa.base.ref == "0" and op == "add":
-                base = fc.base
-            else:
-                base = self.b.pure("i64", f"{op} {fa.base}, {fc.base.ref}")
-            sign = 1 if op == "add" else -1
-            return Affine(base, fa.coefficient + sign * fc.coefficient)
-        if op == "mul" and isinstance(y, Const) and isinstance(y.value, int):
-            base = fa.base
-            if base.ref != "0":
-                base = self.b.pure("i64", f"mul {base}, {y.value}")
-            return Affine(base, fa.coefficient * y.value)
-        return None
-
-    def _bound(self, op: str, a: Data, c: Data) -> Ssa | None:
-        """For ``index < limit`` or ``index <= limit``: how many lanes it holds for."""
-        if op not in ("lt", "le") or not isinstance(a, Block) or not isinstance(c, Scalar):
-            return None
-        if a.affine is None or a.affine.coefficient != 1 or not c.dtype.is_int_signed():
-            return None
-        limit = self._exact(c)
-        if op == "le":
-            limit = self.b.pure("i64", f"add {limit}, 1")
-        if a.affine.base.ref == "0":
-            return limit
-        return self.b.pure("i64", f"sub {limit}, {a.affine.base.ref}")
-
 
 def _is_pointer(value: Value) -> bool:
     return isinstance(value, Pointers) or (isinstance(value, Scalar) and value.dtype.is_ptr())
-
-
-__all__ = ["Data", "Number", "Ops", "Unsupported", "held"]

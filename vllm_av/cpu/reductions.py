@@ -5,6 +5,7 @@ NaN the value is NaN and the index 0 (Triton leaves that open, its interpreter r
 floats is a tree whose shape is fixed by the compiled code: the same input gives the same sum.
 """
 
+from functools import partialmethod
 from math import prod
 from typing import Any
 
@@ -14,8 +15,8 @@ from vllm_av.cpu import arith
 from vllm_av.cpu.arguments import absent, number, python_object
 from vllm_av.cpu.dtypes import DType, constant, held
 from vllm_av.cpu.ir import Builder, Ssa
-from vllm_av.cpu.ops import Data, Ops, Unsupported
-from vllm_av.cpu.values import Block, Buffer, Const, Group, Scalar, Value
+from vllm_av.cpu.ops import Ops, Unsupported
+from vllm_av.cpu.values import Block, Buffer, Const, Data, Group, Scalar, Value
 
 _UNROLLED = 32
 
@@ -76,18 +77,12 @@ class Reductions(Ops):
         return_indices: Value = Const(False),
         return_indices_tie_break_left: Value = Const(True),
         keep_dims: Value = Const(False),
+        *,
+        op: str = "max",
     ) -> Value:
-        return self._best("max", input, bool(python_object(return_indices)), keep_dims)
+        return self._best(op, input, bool(python_object(return_indices)), keep_dims)
 
-    def tl_min(
-        self,
-        input: Value,
-        axis: Value = Const(None),
-        return_indices: Value = Const(False),
-        return_indices_tie_break_left: Value = Const(True),
-        keep_dims: Value = Const(False),
-    ) -> Value:
-        return self._best("min", input, bool(python_object(return_indices)), keep_dims)
+    tl_min = partialmethod(tl_max, op="min")
 
     def tl_argmax(
         self,
@@ -95,21 +90,14 @@ class Reductions(Ops):
         axis: Value,
         tie_break_left: Value = Const(True),
         keep_dims: Value = Const(False),
+        *,
+        op: str = "max",
     ) -> Value:
-        best = self._best("max", input, True, keep_dims)
+        best = self._best(op, input, True, keep_dims)
         assert isinstance(best, Group)
         return best.items[1]  # type: ignore[no-any-return]
 
-    def tl_argmin(
-        self,
-        input: Value,
-        axis: Value,
-        tie_break_left: Value = Const(True),
-        keep_dims: Value = Const(False),
-    ) -> Value:
-        best = self._best("min", input, True, keep_dims)
-        assert isinstance(best, Group)
-        return best.items[1]  # type: ignore[no-any-return]
+    tl_argmin = partialmethod(tl_argmax, op="min")
 
     def tl_cumsum(
         self,

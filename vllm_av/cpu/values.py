@@ -1,12 +1,16 @@
 """What an expression of a kernel can be while it is being compiled.
 
-    Const     a Python object known now (a number, a dtype, None, a function); a number here is
-    *weak* Scalar    one value in a register Block     a function from the lane (the flat index
-    in the block) to a value; evaluated lazily Pointers  a block of addresses: one base
-    address, and a block of offsets in elements Group     a tuple of these
+    ======== =========================================================================
+    Const    a Python object known now: a dtype, None, a function; a number is *weak*
+    Scalar   one value in a register
+    Block    a function from the lane (the flat index in the block) to a value
+    Pointers a block of addresses: one base address, a block of offsets in elements
+    Group    a tuple of these
+    ======== =========================================================================
 
-Rule: a Block is a pure expression. Memory is read at the statement that says so (the result is
-then a Block that remembers it), so evaluating a Block late, or twice, gives the same values.
+Rule: a Block is a pure expression, evaluated lazily. Memory is read at the statement that says so
+(the result is then a Block that remembers it), so evaluating a Block late, or twice, gives the
+same values.
 """
 
 from collections.abc import Callable
@@ -15,7 +19,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from vllm_av.cpu.dtypes import DType
-from vllm_av.cpu.ir import Builder, Ssa
+from vllm_av.cpu.ir import Ssa
 
 Shape = tuple[int, ...]
 
@@ -54,18 +58,19 @@ class Block:
     """A node of a lazy expression over lanes.
 
     Attributes:
-        kind: ``splat`` (args: one Ssa), ``lane`` (of the lane itself: ``fn(b, lane)``),
-            ``map`` (``fn(b, *values)``
-            of ``args`` at the same lane), ``index`` (``args[0]`` at the lane ``fn(b,
-            lane)``), ``memory`` (read from ``buffer``, filled by a load or a merge).
-        affine: what is known about an index, so that addresses are contiguous for LLVM.
-        bound: for a comparison ``index < limit`` with a coefficient of 1: the number of
-            lanes, from the
-            first, for which it holds, as an i64 that may be negative or too large.
+        kind: what a lane's value is.
+            ``splat``: one for all, ``args[0]`` (an Ssa).
+            ``lane``: ``fn(b, lane)``.
+            ``map``: ``fn(b, *values)`` of the blocks ``args`` at the same lane.
+            ``index``: that of ``args[0]`` at the lane ``fn(b, lane)``.
+            ``memory``: in ``buffer``, filled by a load or a merge.
+        affine: what is known of an index, so that addresses are contiguous for LLVM.
+        bound: for a comparison ``index < limit`` with a coefficient of 1: the number of lanes,
+            from the first, for which it holds, as an i64 that may be negative or too large.
         conjuncts: for an ``and`` of truths, its parts.
-        cost: instructions per lane, roughly; an expensive one that has a name is kept in
-            its buffer. buffer: where its values are, once they have been computed. keep:
-            whether to store it to its buffer when it is first computed.
+        cost: instructions per lane, roughly; a costly block that has a name is kept in a buffer.
+        buffer: where its values are, once they have been computed.
+        keep: whether to store it to its buffer when it is first computed.
     """
 
     dtype: DType
@@ -113,6 +118,7 @@ class Unknown:
     why: str
 
 
+Data = Scalar | Block
 Value = Const | Scalar | Block | Pointers | Group | Unknown
 Env = dict[str, Value]
 
@@ -155,6 +161,3 @@ def describe(value: Value) -> str:
         case Group(items=items):
             return f"tuple of {len(items)}"
     return "unknown"
-
-
-LaneFn = Callable[[Builder, Ssa], Ssa]
