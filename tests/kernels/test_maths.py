@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 import triton.language.extra.libdevice as libdevice
 
+from vllm_av.cpu import maths
+
 N = 1024
 SPECIAL = [
     0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0, -2.0, 0.5, 1e-45, -1e-45, 1e-39, 1.2e-38,
@@ -27,6 +29,8 @@ def _apply(x_ptr, out_ptr, NAME: tl.constexpr, N: tl.constexpr):
         y = tl.exp2(x)
     elif NAME == "log":
         y = tl.log(x)
+    elif NAME == "log2":
+        y = tl.log2(x)
     else:
         y = libdevice.log1p(x)
     tl.store(out_ptr + i, y)
@@ -45,6 +49,7 @@ _rng = np.random.default_rng(0)
 CASES["exp"] = (np.exp, [_rng.uniform(-104, 89, 1 << 18), _rng.uniform(-1, 1, 1 << 16)])
 CASES["exp2"] = (np.exp2, [_rng.uniform(-150, 128, 1 << 18), _rng.uniform(-1, 1, 1 << 16)])
 CASES["log"] = (np.log, [np.exp(_rng.uniform(-103, 88, 1 << 18)), _rng.uniform(0.5, 2, 1 << 18)])
+CASES["log2"] = (np.log2, CASES["log"][1])
 CASES["log1p"] = (
     np.log1p,
     [
@@ -79,6 +84,39 @@ def test_special_values(name):
     good = np.isfinite(exact)
     assert np.array_equal(np.signbit(y[good]), np.signbit(exact[good]))
     assert np.allclose(y[good], exact[good], rtol=3e-7, atol=2e-45)
+
+
+def test_log2_of_powers_of_two_is_exact():
+    exponents = np.arange(-149, 128)
+    x = np.ldexp(np.float32(1), exponents)
+    _, y = apply("log2", x)
+    assert y[: len(x)].tolist() == exponents.tolist()
+
+
+def fitted(
+    target: Callable[[np.ndarray], np.ndarray], weight: np.ndarray, x: np.ndarray, powers: range
+) -> np.ndarray:
+    """Coefficients of these powers with the least largest weighted error on ``x`` (Lawson)."""
+    rows = weight[:, None] * np.stack([x**k for k in powers], 1)
+    wanted, emphasis = weight * target(x), np.ones(len(x))
+    for _ in range(400):
+        root = np.sqrt(emphasis)
+        found = np.linalg.lstsq(rows * root[:, None], wanted * root, rcond=None)[0]
+        emphasis *= np.abs(rows @ found - wanted)
+        emphasis /= emphasis.sum()
+    return found
+
+
+def test_the_polynomials_are_what_the_fit_gives():
+    nodes = np.cos(np.pi * (np.arange(4000) + 0.5) / 4000)
+    r = np.log(2) / 2 * nodes
+    exp = fitted(lambda r: np.exp(r) - 1 - r, np.exp(-r), r, range(2, 7))
+    low, high = np.sqrt(0.5) - 1, np.sqrt(2) - 1
+    f = (low + high) / 2 + (high - low) / 2 * nodes
+    log = fitted(lambda f: np.log1p(f) - f + f * f / 2, 1 / np.log1p(f), f, range(3, 12))
+    assert maths.EXP[:2] == [1, 1]
+    assert np.allclose(maths.EXP[2:], exp, rtol=1e-6, atol=0)
+    assert np.allclose(maths.LOG, log, rtol=1e-6, atol=0)
 
 
 def test_exp_of_every_float_between_0_and_1_rises():

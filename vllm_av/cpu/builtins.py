@@ -3,11 +3,6 @@
 Rule: only what is not itself written in Triton is here, plus reductions and a few whose Triton
 source would be slower. Everything else in Triton's library (``tl.rand``, ``tl.sigmoid``) is
 compiled from its own source.
-
-Reductions: ``max``, ``min`` and their indices ignore NaN and take the leftmost of equals; where
-    all are NaN the value is NaN and the index 0 (Triton leaves that open, its interpreter
-    refuses). A sum of floats is a tree whose shape is fixed by the compiled code: the same input
-    gives the same sum.
 """
 
 from collections.abc import Callable
@@ -17,19 +12,20 @@ import triton.language as tl
 
 from vllm_av.cpu import arith
 from vllm_av.cpu.arguments import absent, number, present, python_object, shape_from
-from vllm_av.cpu.dtypes import held, known
+from vllm_av.cpu.dtypes import held, known, promote
 from vllm_av.cpu.ir import FALSE, TRUE, Builder, Ssa
-from vllm_av.cpu.ops import Data, Unsupported
+from vllm_av.cpu.ops import Unsupported
 from vllm_av.cpu.reductions import Reductions
-from vllm_av.cpu.values import Block, Const, Pointers, Scalar, Shape, Value, describe
+from vllm_av.cpu.values import Block, Const, Data, Pointers, Scalar, Shape, Value, describe
+from vllm_av.errors import Code, KernelError
 
-_HELPERS = {"exp": "av_exp", "exp2": "av_exp2", "log": "av_log", "log1p": "av_log1p"}
+_HELPERS = {"exp", "exp2", "log", "log2", "log1p"}
 _INTRINSICS = {"sqrt": "sqrt", "sqrt_rn": "sqrt", "floor": "floor", "ceil": "ceil", "abs": "fabs"}
-# Functions that change nothing here: one program is one thread, and hints are hints.
-IGNORED = {"debug_barrier", "static_assert", "device_assert", "assume", "static_print"}
+# Functions that change nothing here: one program is one thread, hints are hints, and an assertion
+# on tensors (device_assert, Python's assert) is off in Triton too unless TRITON_DEBUG is set.
+IGNORED = {"debug_barrier", "device_assert", "assume", "static_print"}
 _SAME = {"multiple_of", "max_contiguous", "max_constancy", "to_tensor", "constexpr"}
 _OPERATORS = {"add", "sub", "mul"}
-_UNROLLED = 32
 
 
 class Builtins(Reductions):
@@ -43,12 +39,22 @@ class Builtins(Reductions):
             return lambda x, *_, **__: self.tensor(x) if name == "to_tensor" else x
         if name in _OPERATORS:
             return lambda x, y, **_: self.binary(name, x, y)
-        if name in _HELPERS or name == "log2":
+        if name in _HELPERS:
             return lambda x, **_: self._helper(name, x)
         if name in _INTRINSICS:
             return lambda x: self._intrinsic(_INTRINSICS[name], x)
         found: Callable[..., Value] | None = getattr(self, f"tl_{name}", None)
         return found
+
+    def tl_static_assert(self, cond: Value, msg: Value = Const("")) -> Value:
+        if not python_object(cond):
+            raise KernelError(
+                Code.KERNEL_ASSERTION,
+                given=f"a Triton kernel's static_assert failed: {python_object(msg)}",
+                allowed="constants for which it holds",
+                fix="launch the kernel with other constants",
+            )
+        return Const(None)
 
     # -- memory
 
@@ -222,8 +228,11 @@ class Builtins(Reductions):
         return self.binary("div", self.binary("sub", self.binary("add", x, y), Const(1)), y)
 
     def tl_umulhi(self, x: Value, y: Value) -> Value:
-        dtype = self.data(y if isinstance(x, Const) else x).dtype
-        a, c = self.cast(x, dtype), self.cast(y, dtype)
+        weak = isinstance(x, Const), isinstance(y, Const)
+        dtype = promote(self.data(x).dtype, weak[0], self.data(y).dtype, weak[1])
+        if not dtype.is_int() or dtype.int_bitwidth < 32:
+            raise Unsupported(f"umulhi of {dtype}")
+        a, c = self._operand(x, dtype), self._operand(y, dtype)
         return self.elementwise(dtype, arith.multiply_high, a, c, cost=3)
 
     def tl_isnan(self, x: Value) -> Value:
@@ -240,11 +249,9 @@ class Builtins(Reductions):
                 data.dtype, lambda b, v: b.call("double", f"llvm.{name}.f64", v), data, cost=40
             )
         dtype = data.dtype
-        if name == "log2":
-            return self.binary("mul", self._helper("log", x), Const(1.4426950408889634))
         return self.elementwise(
             dtype,
-            lambda b, v: arith.narrow(b, dtype, b.helper("float", _HELPERS[name], v)),
+            lambda b, v: arith.narrow(b, dtype, b.helper("float", f"av_{name}", v)),
             data,
             cost=20,
         )

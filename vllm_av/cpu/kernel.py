@@ -48,10 +48,13 @@ class Kernel(Statements):
         """The LLVM text.
 
         Raises:
-            KernelError: ``AV-KERNEL-UNSUPPORTED``, with the line and the construct.
+            KernelError: ``AV-KERNEL-UNSUPPORTED``, with the line and the construct;
+                ``AV-KERNEL-ASSERTION``, a static_assert does not hold.
         """
         try:
             return self._compile(parameters)
+        except KernelError:
+            raise
         except Exception as error:
             # Whatever it is (Triton's rules raise TypeError, say), the interpreter can
             # have the kernel.
