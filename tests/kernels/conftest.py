@@ -11,8 +11,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from vllm_av.cpu import check, install
+from tests.kernels import check
+from vllm_av.cpu import install
 from vllm_av.cpu.launcher import Launcher
+from vllm_av.errors import Code, KernelError
 
 Both = Callable[..., None]
 
@@ -56,3 +58,22 @@ def compared() -> Iterator[check.Report]:
     assert report.launches, "the test launched nothing"
     assert dict(report.interpreted) == {}
     assert report.differences == []
+
+
+@pytest.fixture
+def refusal() -> Callable[..., str]:
+    """Why a kernel is not compiled for these arguments."""
+
+    def reason(kernel: Any, *args: Any) -> str:
+        launcher = Launcher(kernel)
+        with pytest.raises(KernelError) as error:
+            launcher._made(launcher._bind(args, {}))
+        assert error.value.code == Code.KERNEL_UNSUPPORTED
+        return str(error.value)
+
+    return reason
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)

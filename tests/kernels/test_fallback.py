@@ -3,15 +3,18 @@ wrong is said.
 """
 
 import logging
+import math
+import struct
 
 import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import JITFunction
 
-from vllm_av.cpu import install, interpreter
-from vllm_av.cpu.launcher import launch
+from vllm_av.cpu import backend, install, interpreter
+from vllm_av.cpu.launcher import Launcher, launch
 from vllm_av.errors import Code, KernelError
 
 
@@ -78,9 +81,35 @@ def test_a_kernel_error_in_the_interpreter_leaves_no_trace_either():
         tl.store(out_ptr, tl.sort(out_ptr))
 
     before = vars(tl.core).copy()
-    with pytest.raises(Exception, match=r".+"):
+    with pytest.raises(InterpreterError, match="list index out of range"):
         broken[(1,)](torch.zeros(4))
     assert vars(tl.core) == before
+
+
+@triton.jit
+def _invalid(out_ptr, N: tl.constexpr):
+    tl.store(out_ptr + tl.arange(0, N), tl.arange(0, N) * 3)
+
+
+@pytest.mark.parametrize("step", ["assemble", "link"])
+def test_code_that_llvm_refuses_runs_in_the_interpreter(monkeypatch, tmp_path, caplog, step):
+    monkeypatch.setenv("VLLM_AV_CACHE", str(tmp_path))
+    real = getattr(backend, step)
+    broken = {
+        "assemble": lambda text: real(text.replace("ret void", "ret i32 %nothing")),
+        "link": lambda code, entry: real(code, entry + "_that_is_not_there"),
+    }
+    monkeypatch.setattr(backend, step, broken[step])
+    launcher = Launcher(_invalid)
+    with caplog.at_level(logging.WARNING, "vllm_av"):
+        for dtype in (torch.int32, torch.int32, torch.int64):
+            out = torch.zeros(8, dtype=dtype)
+            launcher((1,), (out, 8), {})
+            assert out.tolist() == list(range(0, 24, 3))
+    (message,) = [r.getMessage() for r in caplog.records]
+    assert f"[{Code.KERNEL_UNSUPPORTED}] LLVM refused the code of the Triton kernel" in message
+    assert "\n" not in message
+    assert list(tmp_path.rglob("*.o")) == []
 
 
 @triton.jit
@@ -102,6 +131,8 @@ def test_install_again_changes_nothing():
         ((torch.zeros(1), 1, 2), {}, "3 arguments"),
         ((torch.zeros(1), "x"), {}, "an argument of type str"),
         ((torch.zeros(4, device="meta"), 1), {}, "a tensor on meta"),
+        ((torch.zeros(1), 2**64), {}, "the integer 18446744073709551616"),
+        ((torch.zeros(1), -(2**63) - 1), {}, "the integer -9223372036854775809"),
     ],
 )
 def test_a_wrong_launch_is_refused_in_one_line(args, kwargs, given):
@@ -116,6 +147,25 @@ def test_an_empty_tensor_is_no_mistake():
     _closure_free[(0,)](torch.zeros(0), 1)
     _closure_free[(1,)](out, 2.5)
     assert out.item() == 2.5
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (1e40, math.inf),
+        (-1e40, -math.inf),
+        (math.inf, math.inf),
+        (2.0**128 - 2.0**103, math.inf),
+        (2.0**128 - 2.0**103 - 2.0**80, 2.0**128 - 2.0**104),
+        (-3.4e38, struct.unpack("<f", struct.pack("<f", -3.4e38))[0]),
+    ],
+)
+def test_a_number_beyond_float32_is_infinite(given, expected):
+    out = torch.zeros(1)
+    _closure_free[(1,)](out, given)
+    assert out.item() == expected
+    _closure_free[(1,)](out, math.nan)
+    assert math.isnan(out.item())
 
 
 def test_warmup_and_hooks():

@@ -9,14 +9,19 @@ source: upstream's kernel stays the single truth, and no hand-kept copy can drif
     expressions names, calls, constants
     builtins    the functions of triton.language
     ops         operators: promotion, broadcasting, laziness
+    indices     which blocks are indices, so that addresses are contiguous
     lanes       loops over the elements of blocks, and when they may be one loop
     arith, maths, ir, dtypes, values, syntax   what these are made of
     backend     LLVM text -> machine code
     store       machine code on disk
     interpreter Triton's own, for what is not compiled and as the tests' oracle
-    check       every launch compared with the interpreter
 
 Rule: nothing in here is imported where vLLM's platform is not the CPU.
+
+LLVM is reached through llvmlite, numba's code generator, which comes with vLLM; numba's own front
+end is not used. Its integers promote to 64 bits, which hides contiguous 32-bit loops from LLVM, its
+type inference takes seconds a kernel, and Triton's semantics would have to be written twice, once
+as Python that numba understands.
 
 The hook is ``JITFunction.run``, the method behind every ``kernel[grid](...)``. The other way,
 TRITON_INTERPRET=1, decides at decoration: it would have to be set before vLLM is imported and

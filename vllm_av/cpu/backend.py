@@ -1,8 +1,6 @@
 """LLVM text -> machine code for this CPU, through llvmlite, numba's code generator.
 
-Rule: this module knows nothing of Triton. numba's own front end is not used: its integers promote
-to 64 bits, which hides contiguous 32-bit loops from LLVM, and its type inference takes seconds a
-kernel.
+Rule: this module knows nothing of Triton. (Why not numba itself: :mod:`vllm_av.cpu`.)
 """
 
 import ctypes
@@ -63,11 +61,6 @@ def optimised(text: str) -> Any:
 def assemble(text: str) -> bytes:
     """The object file."""
     return bytes(_machine().emit_object(optimised(text)))
-
-
-def assembly(text: str) -> str:
-    """The same as assembler text, to look at."""
-    return str(_machine().emit_assembly(optimised(text)))
 
 
 def link(code: bytes, entry: str) -> Launch:

@@ -6,6 +6,7 @@ constant's value. Options such as ``num_warps`` mean nothing here and are droppe
 """
 
 import logging
+import math
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,9 @@ _KINDS = {
 }
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
+_UINT64 = range(2**64)
+# The largest float32 and half of its last bit.
+_ROUNDS_TO_INFINITY = 2.0**128 - 2.0**103
 
 
 class Variant:
@@ -66,7 +70,7 @@ class Launcher:
         slots: list[Any] = []
         for value, constexpr in zip(values, self._constexpr, strict=True):
             if constexpr:
-                key += (value.__class__, value)
+                key += (value.__class__, _exactly(value))
             elif isinstance(value, torch.Tensor):
                 address = value.data_ptr()
                 if not address and value.numel():
@@ -115,8 +119,12 @@ class Launcher:
                 return "int32", value
             if value in _INT64:
                 return "int64", value
-            return "uint64", value - 2**64
+            if value in _UINT64:
+                return "uint64", value - 2**64
+            raise self._bad(f"the integer {value}", "integers of 64 bits")
         if isinstance(value, float):
+            if abs(value) >= _ROUNDS_TO_INFINITY:
+                value = math.copysign(math.inf, value)
             return "fp32", value
         raise self._bad(
             f"an argument of type {type(value).__name__}", "tensors, numbers, None and constexpr"
@@ -138,6 +146,8 @@ class Launcher:
                 try:
                     self._variants[key] = self._made(values)
                 except KernelError as error:
+                    if error.code != Code.KERNEL_UNSUPPORTED:
+                        raise
                     self._variants[key] = None
                     if not self.refused:
                         self.refused = True
@@ -149,13 +159,22 @@ class Launcher:
             self._parameter(name, value, constexpr)
             for name, value, constexpr in zip(self._names, values, self._constexpr, strict=True)
         )
-        signature = repr([(p.name, str(p.dtype), repr(p.constant)) for p in parameters])
+        signature = repr([(p.name, str(p.dtype), _text(p.constant)) for p in parameters])
         name = store.key(self._jit.cache_key, signature)
-        code = store.read(name)
-        if code is None:
-            code = backend.assemble(Kernel(self.function).compile(parameters))
+        kept = store.read(name)
+        try:
+            code = kept or backend.assemble(Kernel(self.function).compile(parameters))
+            call = backend.link(code, ENTRY)
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise KernelError(
+                Code.KERNEL_UNSUPPORTED,
+                given=f"LLVM refused the code of the Triton kernel {self.name}: {reason[-1]}",
+                allowed="code that LLVM takes",
+                fix="it runs in Triton's interpreter instead, slowly",
+            ) from error
+        if kept is None:
             store.write(name, code)
-        call = backend.link(code, ENTRY)
         runtime = [p.dtype for p in parameters if p.dtype is not None]
         form = "".join("f4x" if str(d) == "fp32" else "q" for d in runtime)
         return Variant(call, struct.Struct(f"<qqq{form}").pack)
@@ -174,6 +193,22 @@ class Launcher:
                 )
             return Parameter(name, tl.pointer_type(element))
         return Parameter(name, _KINDS[self._plain(value)[0]])
+
+
+def _exactly(value: Any) -> Any:
+    """A key that tells constants apart which Python takes for equal, such as 0.0 and -0.0."""
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return tuple((v.__class__, _exactly(v)) for v in value)
+    return value
+
+
+def _text(constant: Any) -> str:
+    """A constant's text for its name on disk; of a function, its source is a part."""
+    if isinstance(constant, tuple | list):
+        return repr([_text(v) for v in constant])
+    return repr((repr(constant), getattr(constant, "cache_key", None)))
 
 
 def launch(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:

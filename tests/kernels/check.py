@@ -1,6 +1,8 @@
 """Check mode: every launch runs compiled and in Triton's interpreter, and the results are compared.
 
 Rule: integers identical, floats within 2e-5 (relative or absolute), NaN where the other has NaN.
+The half types' last bit is worth more than that: they may differ by two of it, which is relative,
+so that a small value must agree as well as a large one.
 The interpreter works on copies of the tensors' storages, so that the run goes on with the compiled
 kernels' results.
 """
@@ -49,11 +51,12 @@ def difference(ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
     if not ours.dtype.is_floating_point:
         wrong = ours != theirs
     else:
-        # A half type's last bit is worth more than the tolerance.
-        bits = torch.finfo(ours.dtype).eps
-        tolerance = max(TOLERANCE, 2 * bits if ours.element_size() == 2 else 0.0)
         wrong = ~torch.isclose(
-            ours.double(), theirs.double(), rtol=tolerance, atol=tolerance, equal_nan=True
+            ours.double(),
+            theirs.double(),
+            rtol=max(TOLERANCE, 2 * torch.finfo(ours.dtype).eps),
+            atol=TOLERANCE,
+            equal_nan=True,
         )
     if not bool(wrong.any()):
         return None
