@@ -170,7 +170,16 @@ class Round:
 
 def _moves_lanes(block: Block) -> bool:
     """Whether a lane's value may come from another lane."""
-    return block.kind == "index" or any(_moves_lanes(a) for a in block.args if isinstance(a, Block))
+    pending, seen = [block], {id(block)}
+    while pending:
+        node = pending.pop()
+        if node.kind == "index":
+            return True
+        for part in node.args:
+            if isinstance(part, Block) and id(part) not in seen:
+                seen.add(id(part))
+                pending.append(part)
+    return False
 
 
 def _same_kind(x: DType, y: DType) -> bool:

@@ -51,7 +51,7 @@ class Statements(Expressions):
             if isinstance(statement, ast.Return):
                 if self.frame.loops:
                     raise Unsupported("a return inside a loop")
-                return _NOTHING if statement.value is None else self._returned(statement.value, env)
+                return _NOTHING if statement.value is None else self.evaluate(statement.value, env)
             if isinstance(statement, ast.If):
                 test = self.evaluate(statement.test, env)
                 after = loaded(rest) | live
@@ -67,9 +67,6 @@ class Statements(Expressions):
                 continue
             self._plain_statement(statement, env, loaded(rest) | live)
         return None
-
-    def _returned(self, node: ast.expr, env: Env) -> Value:
-        return self.evaluate(node, env)
 
     def _plain_statement(self, statement: ast.stmt, env: Env, live: set[str]) -> None:
         match statement:
