@@ -1,9 +1,12 @@
 """What is decided while a kernel is compiled: constants, `and` and `or`, static assertions."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.runtime.jit import JITFunction
 
 from vllm_av.cpu.launcher import Launcher
 from vllm_av.errors import Code, KernelError
@@ -141,3 +144,42 @@ def test_a_function_given_as_a_constant_is_known_by_its_source(tmp_path, monkeyp
         out = torch.zeros(1)
         Launcher(_calls)((1,), (out, function), {})
         assert out.item() == {_plus_one: 1, _plus_two: 2}[function]
+
+
+WIDTH = 1
+SETTINGS = SimpleNamespace(width=1)
+
+
+@triton.jit
+def _wide(x):
+    return x + SETTINGS.width
+
+
+def _made(offset: int, dtype: tl.dtype) -> JITFunction:
+    @triton.jit
+    def kernel(out_ptr):
+        tl.store(out_ptr, WIDTH)
+        tl.store(out_ptr + 1, _wide(0))
+        tl.store(out_ptr + 2, tl.full([1], 300, tl.int32).to(dtype).to(tl.int32).sum() + offset)
+
+    return kernel
+
+
+def test_what_a_kernel_takes_from_its_surroundings_is_in_its_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("VLLM_AV_CACHE", str(tmp_path))
+    out = torch.zeros(3, dtype=torch.int32)
+
+    def run(offset: int = 0, dtype: tl.dtype = tl.int32) -> list[int]:
+        Launcher(_made(offset, dtype))((1,), (out,), {})
+        return out.tolist()
+
+    assert run() == [1, 1, 300]
+    assert run(offset=1) == [1, 1, 301]
+    assert run(dtype=tl.int8) == [1, 1, 44]
+    monkeypatch.setitem(globals(), "WIDTH", 2)
+    assert run() == [2, 1, 300]
+    monkeypatch.setattr(SETTINGS, "width", 3)
+    assert run() == [2, 3, 300]
+    assert len(list(tmp_path.rglob("*.o"))) == 5
+    assert run() == [2, 3, 300]
+    assert len(list(tmp_path.rglob("*.o"))) == 5

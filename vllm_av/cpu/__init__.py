@@ -14,6 +14,7 @@ source: upstream's kernel stays the single truth, and no hand-kept copy can drif
     arith, maths, ir, dtypes, values, syntax   what these are made of
     backend     LLVM text -> machine code
     store       machine code on disk
+    surroundings what its name on disk says of globals and closures
     interpreter Triton's own, for what is not compiled and as the tests' oracle
 
 Rule: nothing in here is imported where vLLM's platform is not the CPU.

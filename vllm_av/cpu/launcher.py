@@ -17,6 +17,7 @@ import triton.language as tl
 from vllm_av.cpu import backend, interpreter, store
 from vllm_av.cpu.dtypes import from_torch
 from vllm_av.cpu.kernel import ENTRY, Kernel, Parameter
+from vllm_av.cpu.surroundings import surroundings, text
 from vllm_av.errors import Code, KernelError
 
 _log = logging.getLogger(__name__)
@@ -159,8 +160,9 @@ class Launcher:
             self._parameter(name, value, constexpr)
             for name, value, constexpr in zip(self._names, values, self._constexpr, strict=True)
         )
-        signature = repr([(p.name, str(p.dtype), _text(p.constant)) for p in parameters])
-        name = store.key(self._jit.cache_key, signature)
+        signature = repr([(p.name, str(p.dtype), text(p.constant)) for p in parameters])
+        around = surroundings(self.function)
+        name = store.key(self._jit.cache_key, f"{signature} {around}")
         kept = store.read(name)
         try:
             code = kept or backend.assemble(Kernel(self.function).compile(parameters))
@@ -202,13 +204,6 @@ def _exactly(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple((v.__class__, _exactly(v)) for v in value)
     return value
-
-
-def _text(constant: Any) -> str:
-    """A constant's text for its name on disk; of a function, its source is a part."""
-    if isinstance(constant, tuple | list):
-        return repr([_text(v) for v in constant])
-    return repr((repr(constant), getattr(constant, "cache_key", None)))
 
 
 def launch(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:

@@ -1,10 +1,10 @@
 """Compiled kernels on disk.
 
 Rule: a file holds what its name says or is not used. The name is the sha256 of everything that the
-machine code depends on: the kernel's source and its callees', the signature, this compiler's own
-source, Triton, LLVM, the CPU. Files are written beside and renamed, so a process killed while
-writing leaves no half file under a real name, and two processes may write the same one; a checksum
-inside finds what a broken disk or a hand did.
+machine code depends on: the kernel's source and its callees', what these take from their
+surroundings, the signature, this compiler's own source, Triton, LLVM, the CPU. Files are written
+beside and renamed, so a process killed while writing leaves no half file under a real name, and two
+processes may write the same one; a checksum inside finds what a broken disk or a hand did.
 """
 
 import hashlib
