@@ -335,3 +335,28 @@ def _lanes_move_each_round(out_ptr, n, N: tl.constexpr):
 def test_a_carried_block_whose_lanes_move(both, n):
     out = torch.zeros(32, dtype=torch.int32)
     both(_lanes_move_each_round, (1,), out, n, 32)
+
+
+@triton.jit
+def _tested_only(p_ptr, out_ptr):
+    x = 3
+    n = 0
+    while x > 0:
+        x = tl.load(p_ptr + n)
+        n += 1
+    tl.store(out_ptr, n)
+
+
+def test_a_name_that_only_the_test_of_a_loop_reads(refusal):
+    out = torch.zeros(1, dtype=torch.int32)
+    assert "`x`, whose type changes" in refusal(_tested_only, torch.tensor([5, 4, 0]), out)
+    _tested_only[(1,)](torch.tensor([5, 4, 0]), out)
+    assert out.item() == 3
+    _tested_only[(1,)](torch.tensor([5, 4, 3, 0], dtype=torch.int32), out)
+    assert out.item() == 4
+
+
+def test_a_loop_does_not_carry_an_unsigned_value_as_a_signed_one(refusal):
+    out = torch.zeros(1, dtype=torch.int32)
+    unsigned = torch.tensor([5, 2**31, 0]).to(torch.uint32)
+    assert "`x`, whose type changes" in refusal(_tested_only, unsigned, out)

@@ -92,7 +92,8 @@ class Loop:
             entry = self._entry[name]
             start = entry.base if isinstance(entry, Pointers) else entry.ssa  # type: ignore[union-attr]
             b.fill(phi, (start, self.before), (self._next[name], b.label))
-        for name in self._lost & exposed(self._node.body) & set(self._names):
+        tested = loaded([self._node.test]) if isinstance(self._node, ast.While) else set()
+        for name in self._lost & (tested | exposed(self._node.body)):
             raise Unsupported(f"`{name}`, whose type changes from round to round of a loop,")
 
     def _carry_one(
@@ -184,4 +185,7 @@ def _moves_lanes(block: Block) -> bool:
 
 def _same_kind(x: DType, y: DType) -> bool:
     """Whether a value of one integer type may be carried as the other without a surprise."""
-    return bool(x.is_int() and y.is_int() and x.int_bitwidth <= y.int_bitwidth)
+    if not x.is_int() or not y.is_int() or x.int_bitwidth > y.int_bitwidth:
+        return False
+    unsigned_into_wider = not x.is_int_signed() and x.int_bitwidth < y.int_bitwidth
+    return bool(unsigned_into_wider or x.is_int_signed() == y.is_int_signed())
