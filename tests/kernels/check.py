@@ -46,6 +46,12 @@ def _copied(values: Any, storages: _Storages) -> Any:
     return copy.set_(storages[place][1], values.storage_offset(), values.size(), values.stride())
 
 
+def copied(args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of a launch on storages of their own; tensors that share one still do."""
+    storages: _Storages = {}
+    return _copied(args, storages), _copied(kwargs, storages)
+
+
 def difference(ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
     """How two tensors of one dtype differ beyond the rule, or None."""
     if not ours.dtype.is_floating_point:
