@@ -102,6 +102,20 @@ class Code(StrEnum):
     """The engine lacks a name that the demonstration reads its figures from."""
 
 
+REFUSALS = frozenset(
+    {
+        Code.PATCH_BUSY,
+        Code.PATCH_CONFLICT,
+        Code.PATCH_DRIFT,
+        Code.PATCH_IN_USE,
+        Code.PATCH_NOT_PRISTINE,
+        Code.PATCH_STATE,
+        Code.PATCH_WRITE,
+    }
+)
+"""What answers a right question with no: the tree stands in the way, not the command line."""
+
+
 class VllmAvError(Exception):
     """A mistake that the user can mend.
 

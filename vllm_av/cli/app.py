@@ -65,7 +65,8 @@ def _run(args: list[str]) -> int:
         if message.startswith("Usage: "):  # a group of verbs was called without one
             typer.echo(message)
             return EXIT_MISTAKE
-        return _mistake(_usage_error(message, args), as_json=as_json)
+        path = getattr(getattr(error, "ctx", None), "command_path", None)
+        return _mistake(_usage_error(message, args, path), as_json=as_json)
 
 
 def _invoke(app: typer.Typer, args: list[str], program: str) -> int:
@@ -108,9 +109,10 @@ def _verb(context: typer.Context) -> None:
     raise typer.Exit(_invoke(module.app, context.args, f"{PROGRAM} {verb}"))
 
 
-def _usage_error(message: str, args: list[str]) -> SetupError:
+def _usage_error(message: str, args: list[str], path: str | None) -> SetupError:
+    """``path``: the command that was asked, its verb's own verb included, where it is known."""
     verb = next((arg for arg in args if arg in VERBS), None)
-    command = f"{PROGRAM} {verb}" if verb else PROGRAM
+    command = path or (f"{PROGRAM} {verb}" if verb else PROGRAM)
     return SetupError(
         Code.USAGE,
         given=message.rstrip("."),

@@ -1,6 +1,7 @@
 """How every verb answers: text for people, one JSON object for programs, one line for errors.
 
-Exit codes: 0 yes, 1 no (the verb ran and the answer is bad), 2 the question was wrong.
+Exit codes: 0 yes; 1 no (the verb ran and the answer is bad, or what it found forbade the change);
+2 the question was wrong.
 """
 
 import json
@@ -11,7 +12,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from vllm_av.errors import VllmAvError
+from vllm_av.errors import REFUSALS, VllmAvError
 
 EXIT_NO = 1
 EXIT_MISTAKE = 2
@@ -27,7 +28,7 @@ def emit(answer: dict[str, Any], *, as_json: bool, text: Callable[[], None]) -> 
 
 @contextmanager
 def mistakes(*, as_json: bool) -> Iterator[None]:
-    """Turn a :class:`VllmAvError` into one line and exit code 2, never a traceback."""
+    """Turn a :class:`VllmAvError` into one line and an exit code, never a traceback."""
     try:
         yield
     except VllmAvError as error:
@@ -35,9 +36,9 @@ def mistakes(*, as_json: bool) -> Iterator[None]:
 
 
 def fail(error: VllmAvError, *, as_json: bool) -> NoReturn:
-    """Report ``error`` and leave with exit code 2."""
+    """Report ``error``; leave with exit code 2, or with 1 where it answers a right question."""
     if as_json:
         typer.echo(json.dumps({"error": error.as_dict()}, indent=2, sort_keys=True))
     else:
         print(f"error: {error}", file=sys.stderr)
-    raise typer.Exit(EXIT_MISTAKE)
+    raise typer.Exit(EXIT_NO if error.code in REFUSALS else EXIT_MISTAKE)

@@ -1,5 +1,6 @@
 """``vllm-av patch``: the series and the installed vLLM."""
 
+from collections.abc import Sized
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from vllm_av.patching.install import Outcome, select
 from vllm_av.patching.install import apply as apply_series
 from vllm_av.patching.install import revert as revert_series
 from vllm_av.patching.series import read_series, series_root
-from vllm_av.patching.status import GOOD
+from vllm_av.patching.status import State
 from vllm_av.patching.status import status as status_of
 from vllm_av.patching.tree import find_tree
 from vllm_av.patching.verify import source_at, tree_source
@@ -57,8 +58,8 @@ def verify(
         for problem in report.problems:
             typer.echo(f"problem: {problem}")
         typer.echo(
-            f"series {report.version} against {report.against}: "
-            f"{len(report.added)} patches, {len(report.problems)} problems"
+            f"series {report.version} against the pristine files of {report.against}: "
+            f"{_count(report.added, 'patch', 'patches')}, {_count(report.problems, 'problem')}"
         )
 
     emit(report.as_dict(), as_json=as_json, text=text)
@@ -70,7 +71,7 @@ def verify(
 def apply(
     group: Annotated[
         list[str] | None,
-        typer.Option(help="core or cpu; may be given twice. Without it: those that fit."),
+        typer.Option(help="A group of the series; may be given twice. Without it: those that fit."),
     ] = None,
     site: Site = None,
     as_json: Json = False,
@@ -94,7 +95,7 @@ def revert(site: Site = None, as_json: Json = False) -> None:
 
 @app.command()
 def status(site: Site = None, as_json: Json = False) -> None:
-    """Is the installed vLLM patched, with what, and was it edited since?"""
+    """Is this series applied to the installed vLLM, whole and unedited? Exit code 0 only then."""
     with mistakes(as_json=as_json):
         found = status_of(site)
 
@@ -104,7 +105,7 @@ def status(site: Site = None, as_json: Json = False) -> None:
             typer.echo(f"  {name}")
 
     emit(found.as_dict(), as_json=as_json, text=text)
-    if found.state not in GOOD:
+    if found.state is not State.APPLIED:
         raise typer.Exit(EXIT_NO)
 
 
@@ -161,8 +162,8 @@ def export(
     def text() -> None:
         for name in outcome.written:
             typer.echo(f"wrote {name}")
-        counts = f"{len(outcome.edited)} edited files, {len(outcome.written)} files written"
-        typer.echo(f"{counts} to {outcome.folder}")
+        counts = f"{_count(outcome.edited, 'edited file')}, {_count(outcome.written, 'file')}"
+        typer.echo(f"{counts} written to {outcome.folder}")
 
     emit(outcome.as_dict(), as_json=as_json, text=text)
 
@@ -171,7 +172,12 @@ def _answer(outcome: Outcome, where: str, *, as_json: bool) -> None:
     def text() -> None:
         for note in outcome.notes:
             typer.echo(f"note: {note}")
-        counts = f"{len(outcome.patches)} patches, {len(outcome.files)} files"
+        counts = f"{_count(outcome.patches, 'patch', 'patches')}, {_count(outcome.files, 'file')}"
         typer.echo(f"{outcome.done}: {where} ({counts})" if outcome.patches else outcome.done)
 
     emit(outcome.as_dict(), as_json=as_json, text=text)
+
+
+def _count(things: Sized, one: str, many: str | None = None) -> str:
+    size = len(things)
+    return f"{size} {one if size == 1 else many or one + 's'}"

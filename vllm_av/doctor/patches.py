@@ -8,7 +8,7 @@ from vllm_av.errors import Code, VllmAvError
 
 UNKNOWN = "unknown"
 
-_APPLY_MENDS = ("pristine", "outdated", "interrupted", "stale")
+_APPLY_MENDS = ("pristine", "outdated", "interrupted", "stale", "incomplete", "unrecorded")
 
 
 @dataclass(frozen=True)

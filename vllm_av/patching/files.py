@@ -104,7 +104,7 @@ def locked(folder: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
                         Code.PATCH_BUSY,
                         f"another patch command holds {folder}",
                         "one at a time",
-                        f"wait for it to end and try again (waited {wait_seconds:g} s)",
+                        f"wait for it to end and run the command again (waited {wait_seconds:g} s)",
                     ) from None
                 time.sleep(0.05)
         yield

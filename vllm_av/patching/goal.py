@@ -23,6 +23,7 @@ from vllm_av.patching.state import (
     Snapshot,
     bytecode_of,
     content_sum,
+    named,
     original,
     snapshot,
     source_of,
@@ -164,7 +165,8 @@ def pristine_files(
     if foreign:
         raise PatchError(
             Code.PATCH_NOT_PRISTINE,
-            f"not as the wheel of {tree.dist} {tree.version} brought it: {', '.join(foreign)}",
+            f"not as the wheel of {tree.dist} {tree.version} brought it: "
+            f"{named(tree.site, foreign)}",
             "the files that the series touches are pristine",
             "undo that edit, or run `pip install --force-reinstall --no-deps "
             f"{tree.dist}=={tree.version}`",

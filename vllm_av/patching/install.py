@@ -22,6 +22,7 @@ from vllm_av.patching.state import (
     content_sum,
     drifted,
     load_manifest,
+    named,
     sum_of,
 )
 from vllm_av.patching.transaction import Plan, pending, run
@@ -33,7 +34,8 @@ class Outcome:
     """What a command did."""
 
     done: str
-    """``applied``, ``upgraded``, ``already applied``, ``reverted``, or ``nothing to revert``."""
+    """``applied``, ``upgraded``, ``repaired``, ``already applied``, ``reverted``, or
+    ``nothing to revert``."""
     patches: tuple[str, ...]
     files: tuple[str, ...]
     notes: tuple[str, ...]
@@ -72,7 +74,7 @@ def apply(tree: Tree, series: Series) -> Outcome:
     """
     names = tuple(patch.name for patch in series.patches)
     with locked(tree.site):
-        notes = _mend(tree)
+        notes = _mend(tree, "apply")
         manifest = load_manifest(tree)
         goal = goal_of(tree, series, manifest)
         files = tuple(path for path in goal.wanted if path != tree.record_path)
@@ -81,9 +83,12 @@ def apply(tree: Tree, series: Series) -> Outcome:
         _refuse_drift(tree, manifest, goal)
         plan = goal.plan(tree, manifest)
         if plan.after:  # else only the record of what is applied changes
-            refuse_if_used(tree)
+            refuse_if_used(tree, "apply")
         run(tree, plan)
-    return Outcome("upgraded" if manifest else "applied", names, files, notes)
+    done = "applied"
+    if manifest:
+        done = "repaired" if manifest.digest == series.digest else "upgraded"
+    return Outcome(done, names, files, notes)
 
 
 def revert(tree: Tree) -> Outcome:
@@ -93,12 +98,12 @@ def revert(tree: Tree) -> Outcome:
         PatchError: AV-PATCH-DRIFT, -IN-USE, -BUSY, -WRITE, or -STATE; the tree is then as it was.
     """
     with locked(tree.site):
-        notes = _mend(tree)
+        notes = _mend(tree, "revert")
         manifest = load_manifest(tree)
         if manifest is None:
             return Outcome("nothing to revert", (), (), notes)
         _refuse_drift(tree, manifest, None)
-        refuse_if_used(tree)
+        refuse_if_used(tree, "revert")
         after: dict[str, Snapshot | None] = dict.fromkeys(bytecode_of(tree.site, manifest.sources))
         sources = pristine_files(tree, manifest, manifest.sources)
         after |= sources | pristine_bytecode(tree, manifest, sources)
@@ -111,20 +116,28 @@ def _id(tree: Tree) -> tuple[str, str]:
     return tree.dist, tree.version
 
 
-def _mend(tree: Tree) -> tuple[str, ...]:
+def _mend(tree: Tree, verb: str) -> tuple[str, ...]:
     """End what a stopped command began; forget a record of a vLLM that is gone."""
     notes = []
     if pending(tree):
-        refuse_if_used(tree)
+        refuse_if_used(tree, verb)
     if note := recover(tree):
         notes.append(note)
     manifest = load_manifest(tree)
     why = manifest and outlived(tree, manifest)
     if manifest and why:
-        refuse_if_used(tree)
+        refuse_if_used(tree, verb)
         clean_up(tree, manifest.changes, manifest.folders)
         notes.append(f"removed an old record: {why}")
     return tuple(notes)
+
+
+def to_undo_edits(tree: Tree) -> str:
+    """What somebody does who edited a patched file."""
+    return (
+        "keep the edits with `vllm-av patch export --to DIR`, or drop them; then copy each file "
+        f"from {tree.state}/{ORIGINALS} over the edited one"
+    )
 
 
 def _refuse_drift(tree: Tree, manifest: Manifest | None, goal: Goal | None) -> None:
@@ -140,8 +153,7 @@ def _refuse_drift(tree: Tree, manifest: Manifest | None, goal: Goal | None) -> N
     if edited:
         raise PatchError(
             Code.PATCH_DRIFT,
-            f"edited since the series was applied: {', '.join(edited)}",
+            f"edited since the series was applied: {named(tree.site, edited)}",
             "only vllm_av changes the files that it patched",
-            "keep the edits with `vllm-av patch export`; then copy the file from "
-            f"{tree.state}/{ORIGINALS} over the edited one and try again",
+            f"{to_undo_edits(tree)} and run `vllm-av patch {'apply' if goal else 'revert'}` again",
         )

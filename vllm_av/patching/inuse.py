@@ -14,6 +14,8 @@ from vllm_av.errors import Code, PatchError
 from vllm_av.patching.tree import PACKAGE, Tree
 
 PROC = Path("/proc")
+SHOWN = 80
+"""Letters of a command line that an error shows."""
 
 _MODULE = re.compile(rf"{PACKAGE}(\..*)?")
 _TITLE = "VLLM::"  # what vLLM's processes call themselves
@@ -27,8 +29,8 @@ class User:
     command: str
 
 
-def refuse_if_used(tree: Tree) -> None:
-    """Raise where a running process uses the tree.
+def refuse_if_used(tree: Tree, verb: str) -> None:
+    """Raise where a running process uses the tree that ``verb`` shall change.
 
     Raises:
         PatchError: AV-PATCH-IN-USE, naming the processes.
@@ -40,7 +42,7 @@ def refuse_if_used(tree: Tree) -> None:
             Code.PATCH_IN_USE,
             f"the vLLM in {tree.site} is used by process {names}",
             "no process uses the tree while it changes",
-            "stop it and try again",
+            f"stop it and run `vllm-av patch {verb}` again",
         )
 
 
@@ -53,7 +55,13 @@ def users_of(tree: Tree) -> Iterator[User]:
         argv = _argv(folder)
         # A kernel thread, or one that has just ended.
         if argv and _uses(tree, folder, argv) and _sees(tree, folder):
-            yield User(pid, " ".join(argv)[:80].strip())
+            yield User(pid, _shown(argv))
+
+
+def _shown(argv: list[str]) -> str:
+    """A command line by what tells it from others: without the folders of program and script."""
+    line = " ".join(" ".join([*(Path(word).name for word in argv[:2]), *argv[2:]]).split())
+    return line if len(line) <= SHOWN else f"{line[:SHOWN].rstrip()} ..."
 
 
 def _uses(tree: Tree, folder: Path, argv: list[str]) -> bool:

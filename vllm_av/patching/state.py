@@ -181,6 +181,20 @@ def damaged(tree: Tree, what: str) -> PatchError:
     )
 
 
+def named(site: Path, paths: Iterable[str]) -> str:
+    """Files for a line to people; those that do not exist are told."""
+    return ", ".join(p if (site / p).exists() else f"{p} (missing)" for p in paths)
+
+
+def put_back(site: Path, changes: Mapping[str, Change]) -> list[str]:
+    """Changed files that are as the wheel brought them, though the series is applied."""
+    return [
+        path
+        for path, change in changes.items()
+        if content_sum(site / path) == sum_of(change.before) != sum_of(change.after)
+    ]
+
+
 def drifted(site: Path, changes: Mapping[str, Change]) -> list[str]:
     """Changed files that are neither as the series left them nor as the wheel brought them."""
     return [

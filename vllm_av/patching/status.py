@@ -8,10 +8,10 @@ from typing import Any
 from vllm_av.errors import Code, PatchError
 from vllm_av.patching.files import locked
 from vllm_av.patching.goal import pristine_files
-from vllm_av.patching.install import select
+from vllm_av.patching.install import select, to_undo_edits
 from vllm_av.patching.recovery import leftovers, outlived
 from vllm_av.patching.series import Series, read_series, series_root, versions
-from vllm_av.patching.state import Manifest, drifted, load_manifest
+from vllm_av.patching.state import Manifest, drifted, load_manifest, named, put_back
 from vllm_av.patching.transaction import pending
 from vllm_av.patching.tree import Tree, find_tree
 
@@ -26,7 +26,13 @@ class State(StrEnum):
     OUTDATED = "outdated"
     """Another text of the series, or a choice of its groups, is applied."""
     DRIFTED = "drifted"
-    """Somebody edited files that the series changed or would change."""
+    """Somebody edited files that the applied series had changed."""
+    EDITED = "edited"
+    """Nothing is applied, and somebody edited files that the series would change."""
+    INCOMPLETE = "incomplete"
+    """Applied, but some files are as the wheel brought them: somebody put them back."""
+    UNRECORDED = "unrecorded"
+    """The files are patched by other means, or the record of it is lost."""
     INTERRUPTED = "interrupted"
     """A command was killed in between; the next one ends it."""
     STALE = "stale"
@@ -35,9 +41,6 @@ class State(StrEnum):
     """There is no series for this version of vLLM."""
     MISSING = "missing"
     """There is no vLLM."""
-
-
-GOOD = {State.PRISTINE, State.APPLIED, State.OUTDATED}
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Status:
     applied_by: str | None = None
     """Version of vllm_av."""
     files: tuple[str, ...] = ()
-    """Drifted: the files. Applied: the files that the series changed."""
+    """Edited, drifted, incomplete, unrecorded: these files. Applied: those that were changed."""
 
     def as_dict(self) -> dict[str, Any]:
         """The same, for ``--json``."""
@@ -108,10 +111,10 @@ def _status(tree: Tree) -> Status:
     try:
         pristine_files(tree, None, paths, series)
     except PatchError as error:
-        return answer(State.DRIFTED, f"{error.given}; {error.fix}", files=files)
+        return answer(State.EDITED, f"{error.given}; {error.fix}", files=files)
     if files:
         line = "patched by other means, or the record is lost; `vllm-av patch apply` takes it over"
-        return answer(State.DRIFTED, line, files=files)
+        return answer(State.UNRECORDED, line, files=files)
     spare = "; a stopped command left files, which the next one removes" if leftovers(tree) else ""
     return answer(State.PRISTINE, f"not patched; `vllm-av patch apply` applies the series{spare}")
 
@@ -134,8 +137,12 @@ def _patched(tree: Tree, manifest: Manifest, series: Series | None) -> Status:
     if why := outlived(tree, manifest):
         return answer(State.STALE, f"{why}; the next apply or revert removes the record", ())
     if edited := drifted(tree.site, manifest.sources):
-        names = ", ".join(edited)
-        return answer(State.DRIFTED, f"edited since it was patched: {names}", tuple(edited))
+        names = named(tree.site, edited)
+        line = f"edited since it was patched: {names}; {to_undo_edits(tree)}"
+        return answer(State.DRIFTED, f"{line} and run `vllm-av patch apply`", tuple(edited))
+    if missed := put_back(tree.site, manifest.sources):
+        line = f"the original again: {named(tree.site, missed)}; run `vllm-av patch apply`"
+        return answer(State.INCOMPLETE, line, tuple(missed))
     when = f"{len(manifest.patches)} patches applied {manifest.applied_at}"
     by = f"by vllm_av {manifest.vllm_av}"
     files = tuple(path for path in manifest.sources if path != tree.record_path)

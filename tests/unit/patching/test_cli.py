@@ -9,6 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.patching.trees import MESSAGE, install, look, package
+from vllm_av.errors import PatchError
+from vllm_av.patching.install import select
+from vllm_av.patching.series import read_series, series_root
+from vllm_av.patching.tree import find_tree
+from vllm_av.patching.verify import tree_source
 
 ROOT = Path(__file__).parents[3]
 NO_VLLM = """
@@ -51,10 +56,10 @@ def test_every_verb_answers_with_json(other: Path) -> None:
     # The real series against a tree that is no vLLM: every verb has something to say.
     report = answer("verify", *site, code=1)
     assert report["problems"]
-    assert answer("status", *site)["state"] == "pristine"
+    assert answer("status", *site, code=1)["state"] == "pristine"
     assert answer("revert", *site)["done"] == "nothing to revert"
     before = look(other)
-    error = answer("apply", *site, code=2)["error"]
+    error = answer("apply", *site, code=1)["error"]
     assert isinstance(error, dict)
     assert error["code"] == "AV-PATCH-CONFLICT"
     assert answer("export", *site, code=2)["error"]["code"] == "AV-PATCH-EXPORT"  # type: ignore[index]
@@ -67,6 +72,12 @@ def test_a_mistake_is_one_line(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert done.stderr.startswith("error: [AV-PATCH-NO-VLLM] no vLLM in ")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_wrong_option_names_the_verb_s_own_help(tmp_path: Path) -> None:
+    done = patch("status", "--site", str(tmp_path / "nowhere"))
+    assert done.returncode == 2
+    assert "see `vllm-av patch status --help`" in done.stderr
 
 
 def test_the_wrong_version(tmp_path: Path) -> None:
@@ -89,6 +100,51 @@ def test_new_wants_a_message(tmp_path: Path) -> None:
         done = patch("export", *arguments)
         assert done.returncode == 2
         assert "--new and --message belong together" in done.stderr
+
+
+@pytest.fixture
+def applied(tmp_path: Path) -> Path:
+    """The real files that the series changes, patched: all that a patch command reads."""
+    try:
+        here = find_tree()
+    except PatchError as error:
+        pytest.skip(str(error))
+    series = select(read_series(series_root(), here.version), here)
+    paths = {diff.path for step in series.patches for diff in step.diffs}
+    site = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
+    source = tree_source(here)
+    files = {"vllm/__init__.py": b""} | {path: source.read(path) for path in paths}
+    install(site, {path: content for path, content in files.items() if content is not None})
+    assert answer("apply", "--site", str(site))["done"] == "applied"
+    return site
+
+
+def test_exit_codes_of_a_patched_tree(applied: Path) -> None:
+    site = ("--site", str(applied))
+    assert answer("status", *site)["state"] == "applied"
+    edited = applied / "vllm/_custom_ops.py"
+    kept = edited.read_bytes()
+    edited.write_bytes(kept + b"mine = 1\n")
+    assert answer("status", *site, code=1)["state"] == "drifted"
+    for verb in ("apply", "revert"):
+        done = patch(verb, *site)
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: [AV-PATCH-DRIFT] edited since the series was applied")
+        assert f"over the edited one and run `vllm-av patch {verb}` again" in done.stderr
+    done = patch("verify", *site)
+    assert done.returncode == 0
+    assert f"against the pristine files of {applied}: " in done.stdout
+    assert done.stdout.endswith(" patches, 0 problems\n")
+    edited.write_bytes(kept)
+    assert answer("revert", *site)["done"] == "reverted"
+    edited.write_bytes(b"mine = 1\n")
+    assert answer("status", *site, code=1)["state"] == "edited"
+    error = answer("apply", *site, code=1)["error"]
+    assert isinstance(error, dict)
+    assert error["code"] == "AV-PATCH-NOT-PRISTINE"
+    assert answer("apply", *site, "--group", "gpu", code=2)["error"]["allowed"] == (  # type: ignore[index]
+        "the series for 0.32.0 has: cpu"
+    )
 
 
 def test_help_names_the_verbs() -> None:

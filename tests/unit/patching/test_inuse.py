@@ -75,7 +75,9 @@ def test_a_mapped_library_of_the_tree(tree: Tree, series: Series, start: Start) 
     pid = start(sys.executable, "-c", MAP, library)
     assert _pids(tree) == [pid]
     before = look(tree.site)
-    with pytest.raises(PatchError, match=rf"used by process {pid} \(.*python.*\)") as caught:
+    with pytest.raises(
+        PatchError, match=rf"used by process {pid} \(python\S* -c .*patch apply` again"
+    ) as caught:
         apply(tree, series)
     assert caught.value.code is Code.PATCH_IN_USE
     assert look(tree.site) == before
@@ -95,6 +97,13 @@ def test_a_library_of_another_tree_or_package(tree: Tree, tmp_path: Path, start:
     start(sys.executable, "-c", MAP, _library(tree.site / "torch/lib/libtorch.so"))
     start(sys.executable, "-c", MAP, _library(tree.site / "vllm_other/_C.so"))
     assert _pids(tree) == []
+
+
+def test_a_command_line_is_shown_by_what_tells_it_apart(tree: Tree, start: Start) -> None:
+    programs = _environment(tree, "vllm", WAIT)
+    start(str(programs / "python"), str(programs / "vllm"), "serve", "m" * 99)
+    (user,) = users_of(tree)
+    assert user.command == f"python vllm serve {'m' * 62} ..."
 
 
 @pytest.mark.skipif(not _may_mount(), reason="this user may not mount")

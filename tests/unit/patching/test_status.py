@@ -12,6 +12,7 @@ from vllm_av.errors import PatchError
 from vllm_av.patching import status as status_module
 from vllm_av.patching.install import apply
 from vllm_av.patching.series import Series
+from vllm_av.patching.state import ORIGINALS
 from vllm_av.patching.status import State, Status, status
 from vllm_av.patching.tree import Tree
 
@@ -51,19 +52,49 @@ def test_edited_before_and_after(tree: Tree, series: Series) -> None:
     kept = edited.read_bytes()
     edited.write_bytes(b"mine = 1\n")
     found = _status(tree.site)
-    assert (found.state, found.files) == (State.DRIFTED, ("vllm/config.py",))
+    assert (found.state, found.files) == (State.EDITED, ("vllm/config.py",))
+    assert "undo that edit, or run `pip install" in found.line
+    edited.unlink()
+    assert "brought it: vllm/config.py (missing);" in _status(tree.site).line
     edited.write_bytes(kept)
     apply(tree, series)
     edited.write_bytes(b"mine = 1\n")
     found = _status(tree.site)
     assert (found.state, found.files) == (State.DRIFTED, ("vllm/config.py",))
+    assert "patch export --to DIR`, or drop them; then copy each file from" in found.line
+    edited.unlink()
+    found = _status(tree.site)
+    assert (found.state, found.files) == (State.DRIFTED, ("vllm/config.py",))
+    assert "vllm/config.py (missing)" in found.line
+
+
+def test_following_the_advice_after_an_edit(tree: Tree, series: Series) -> None:
+    apply(tree, series)
+    whole = look(tree.site)
+    for path in ("vllm/config.py", "vllm/worker/runner.py"):
+        shutil.copy(tree.state / ORIGINALS / path, tree.site / path)
+    (tree.site / "vllm/worker/fresh/new.py").unlink()
+    found = _status(tree.site)
+    assert found.state is State.INCOMPLETE
+    assert set(found.files) == {
+        "vllm/config.py",
+        "vllm/worker/runner.py",
+        "vllm/worker/fresh/new.py",
+    }
+    assert "fresh/new.py (missing)" in found.line
+    assert "run `vllm-av patch apply`" in found.line
+    assert apply(tree, series).done == "repaired"
+    assert _status(tree.site).state is State.APPLIED
+    assert {path: seen[3] for path, seen in look(tree.site).items() if "manifest" not in path} == {
+        path: seen[3] for path, seen in whole.items() if "manifest" not in path
+    }
 
 
 def test_a_lost_record(tree: Tree, series: Series) -> None:
     apply(tree, series)
     shutil.rmtree(tree.state)
     found = _status(tree.site)
-    assert found.state is State.DRIFTED
+    assert found.state is State.UNRECORDED
     assert "`vllm-av patch apply` takes it over" in found.line
     assert set(found.files) == {*FIRST, *SECOND}
 
