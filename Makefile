@@ -6,6 +6,8 @@ export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export HF_HUB_OFFLINE ?= 1
 export PYTHON
 unexport PYTHONPATH PYTHONHOME
+# Without bytecode every import of vLLM compiles thousands of modules.
+unexport PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX
 
 # Any Python 3.7 or later starts the set-up, which finds the one that it needs. A command that
 # exists need not run: version managers leave shims that only print an error.

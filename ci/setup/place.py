@@ -60,6 +60,8 @@ def digest(parts: Iterable[str | bytes]) -> str:
 def clean_env() -> dict[str, str]:
     """The environment for children: one that a user's own Python settings cannot bend."""
     dropped = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_USER", "PIP_TARGET", "PIP_PREFIX"}
+    # The step that imports vLLM leaves the bytecode of thousands of modules for those after it.
+    dropped |= {"PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
     env = {name: value for name, value in os.environ.items() if name not in dropped}
     return {
         **env,

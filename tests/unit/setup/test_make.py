@@ -31,6 +31,22 @@ def test_every_target_sets_up_first(target: str) -> None:
     assert plan.index("-m ci.setup") < plan.index(".venv/bin/")
 
 
+def test_a_users_python_settings_do_not_reach_what_make_starts() -> None:
+    names = ("PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
+    probe = "--eval=probe: ; @env"
+    answer = subprocess.run(
+        ["make", probe, "probe"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "KEPT": "1"} | dict.fromkeys(names, "x"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    there = {line.partition("=")[0] for line in answer.stdout.splitlines()}
+    assert "KEPT" in there
+    assert not there & set(names)
+
+
 def test_the_plain_command_lists_the_targets() -> None:
     phony = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     listed = {line.split()[1] for line in _make().stdout.splitlines()}
