@@ -84,8 +84,6 @@ def server(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         port = probe.getsockname()[1]
     _, *arguments = serve_command(Arm.ADAPTIVE, _SETTINGS, Path(target))
     changes = ["--dtype", "float32", "--host", "127.0.0.1", "--port", str(port)]
-    # By default vLLM gives its engine no time and kills it.
-    changes += ["--shutdown-timeout", str(_STOP_SECONDS)]
     environment = {**os.environ, **ENVIRONMENT, "VLLM_LOGGING_LEVEL": "INFO"}
     # The folder's conftest keeps engines in the tests' process; here the default counts.
     environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING")

@@ -68,9 +68,19 @@ class Load(_Figures):
         return self.tokens / self.seconds
 
     @property
+    def tokens_per_cpu_second(self) -> float:
+        """Generated tokens over the time that this process computed."""
+        return self.tokens / self.cpu_seconds
+
+    @property
     def seconds_per_step(self) -> float:
         """Mean time of an engine step, those that prefill included."""
         return self.seconds / self.steps
+
+    @property
+    def cpu_seconds_per_step(self) -> float:
+        """Mean time that the process computed in an engine step."""
+        return self.cpu_seconds / self.steps
 
     @property
     def tokens_per_step(self) -> float | None:

@@ -3,6 +3,7 @@
 Rule: every sentence is computed from the figures, and a loss is said as plainly as a gain.
 """
 
+import textwrap
 from typing import Any
 
 from rich import box
@@ -11,7 +12,19 @@ from rich.table import Table
 
 from vllm_av.demo.comparison import Comparison
 from vllm_av.demo.figures import Coefficients, Load, Position
-from vllm_av.demo.settings import ENVIRONMENT, Arm, serve_line
+from vllm_av.demo.settings import ENVIRONMENT, Arm, ask_text, serve_text
+
+_DRAFTS = (
+    "A step is one pass of the target; tokens/step are those that a request gets from one. "
+    "Scheduled drafts were proposed, verified ones were checked by the target, accepted ones "
+    "became text. A verified draft is observed if all drafts before it were accepted: it is an "
+    "accepted one or the first rejected. Rates over few observed drafts say little."
+)
+_ESTIMATOR = (
+    "The estimator predicts acceptance as sigmoid(slope * log-odds of the likeliest draft token + "
+    "intercept), one intercept a draft position; a refit is one step of fitting them to what was "
+    "observed."
+)
 
 
 def as_dict(comparison: Comparison) -> dict[str, Any]:
@@ -34,7 +47,8 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
             for arm, result in comparison.arms.items()
         },
         "says": sentences(comparison),
-        "serve": serve_line(Arm.ADAPTIVE, settings, comparison.model),
+        "serve": serve_text(Arm.ADAPTIVE, settings, comparison.model),
+        "ask": ask_text(),
     }
 
 
@@ -43,7 +57,7 @@ def render(comparison: Comparison, console: Console) -> None:
     settings = comparison.settings
     for number, concurrency in enumerate(settings.concurrency):
         console.print(f"\n{concurrency} in flight", style="bold", highlight=False)
-        console.print(_speed_table(comparison, number))
+        _print_table(_speed_table(comparison, number), console)
     adaptive = comparison.arms[Arm.ADAPTIVE]
     if adaptive.coefficients is not None:
         learnt = adaptive.coefficients
@@ -52,13 +66,24 @@ def render(comparison: Comparison, console: Console) -> None:
             style="bold",
             highlight=False,
         )
-        console.print(_estimator_table(comparison, learnt))
-    for sentence in sentences(comparison):
-        console.print(f"- {sentence}", highlight=False)
-    console.print("\nThe same over HTTP:", highlight=False)
-    # Never wrapped: the line is there to be copied.
-    line = serve_line(Arm.ADAPTIVE, settings, comparison.model)
-    console.print(line, soft_wrap=True, markup=False, highlight=False)
+        _print_table(_estimator_table(comparison, learnt), console)
+    for sentence in (_DRAFTS, _ESTIMATOR, *sentences(comparison)):
+        console.out(
+            textwrap.fill(sentence, console.width, initial_indent="- ", subsequent_indent="  "),
+            highlight=False,
+        )
+    # Never wrapped: these are there to be copied.
+    serve = serve_text(Arm.ADAPTIVE, settings, comparison.model)
+    console.out(f"\nThe same over HTTP:\n{serve}", highlight=False)
+    console.out(f"\nThen, in another shell:\n{ask_text()}", highlight=False)
+
+
+def _print_table(table: Table, console: Console) -> None:
+    """Without the spaces that rich leaves at the ends of lines."""
+    with console.capture() as captured:
+        console.print(table)
+    lines = captured.get().splitlines()
+    console.out("\n".join(line.rstrip() for line in lines), highlight=False)
 
 
 def sentences(comparison: Comparison) -> list[str]:
@@ -99,6 +124,10 @@ def _speeds(none: Load, fixed: Load, adaptive: Load) -> str:
 
 def _against(load: Load, base: Load) -> str:
     ratio = round(load.tokens_per_second / base.tokens_per_second, 2)
+    # Other work on the machine takes from the clock's time and not from the processor's.
+    computed = round(load.tokens_per_cpu_second / base.tokens_per_cpu_second, 2)
+    if (ratio - 1) * (computed - 1) < 0:
+        return f"cannot be compared ({ratio:.2f}x by the clock, {computed:.2f}x by core time) with"
     if ratio == 1:
         return "was as fast (1.00x) as"
     return f"was {'faster' if ratio > 1 else 'slower'} ({ratio:.2f}x) than"
@@ -108,8 +137,9 @@ def _steps_cost(none: Load, fixed: Load, adaptive: Load) -> str:
     """Why: speculation pays where a step gives more tokens than it takes time."""
 
     def cost(load: Load) -> str:
-        time = load.seconds_per_step / none.seconds_per_step
-        return f"{time:.2f}x the time for {_number(load.tokens_per_step)} tokens a request"
+        time = load.cpu_seconds_per_step / none.cpu_seconds_per_step
+        tokens = _number(load.tokens_per_step)
+        return f"{time:.2f}x the core time for {tokens} tokens a request and step"
 
     return (
         f"against a step without speculation, one of fixed K took {cost(fixed)}, one of adaptive "

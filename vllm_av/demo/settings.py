@@ -5,8 +5,10 @@ Rule: the engine of an arm and the ``vllm serve`` line that does the same come f
 
 import json
 import shlex
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,9 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
 }
 """Beside vLLM's own defaults; the same in every arm and in the printed ``vllm serve`` line."""
+
+
+SERVED_NAME = "smollm2"
 
 
 class Arm(StrEnum):
@@ -48,7 +53,7 @@ class Settings:
     concurrency: tuple[int, ...] = (1, 8)
     num_speculative_tokens: int = 5
     temperature: float = 1.0
-    max_tokens: int = 64
+    max_tokens: int = 56
 
     def __post_init__(self) -> None:
         for concurrency in self.concurrency:
@@ -101,23 +106,39 @@ def speculative_config(arm: Arm, settings: Settings) -> dict[str, Any]:
 
 def serve_command(arm: Arm, settings: Settings, model: Path) -> list[str]:
     """The command that serves over HTTP what ``arm`` runs."""
+    return list(chain.from_iterable(_serve_parts(arm, settings, model)))
+
+
+def serve_text(arm: Arm, settings: Settings, model: Path) -> str:
+    """:func:`serve_command` with its environment, to paste into a shell: one option a line."""
+    environment = " ".join(f"{name}={value}" for name, value in ENVIRONMENT.items())
+    parts = map(shlex.join, _serve_parts(arm, settings, model))
+    return " \\\n  ".join([environment, *parts])
+
+
+def ask_text() -> str:
+    """A request to that server, to paste into another shell."""
+    message = {"role": "user", "content": "Why do we have leap years?"}
+    body = {"model": SERVED_NAME, "messages": [message], "max_tokens": 64}
+    url = "http://localhost:8000/v1/chat/completions"
+    return shlex.join(["curl", url, "-H", "Content-Type: application/json", "-d", json.dumps(body)])
+
+
+def _serve_parts(arm: Arm, settings: Settings, model: Path) -> list[list[str]]:
+    """The program with the model, then each option with its value."""
     arguments = engine_arguments(arm, settings, model)
-    command = ["vllm", "serve", arguments.pop("model")]
+    vllm = Path(sys.executable).with_name("vllm")
+    parts = [[str(vllm), "serve", arguments.pop("model")], ["--served-model-name", SERVED_NAME]]
     for name, value in arguments.items():
         option = name.replace("_", "-")
         if isinstance(value, bool):
-            command.append(f"--{option}" if value else f"--no-{option}")
+            parts.append([f"--{option}" if value else f"--no-{option}"])
         elif isinstance(value, dict):
-            command += [f"--{option}", json.dumps(value)]
+            parts.append([f"--{option}", json.dumps(value)])
         else:
-            command += [f"--{option}", str(value)]
-    return command
-
-
-def serve_line(arm: Arm, settings: Settings, model: Path) -> str:
-    """:func:`serve_command` with its environment, to paste into a shell."""
-    environment = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
-    return " ".join([*environment, shlex.join(serve_command(arm, settings, model))])
+            parts.append([f"--{option}", str(value)])
+    # By default vLLM gives its engine no time to end, and kills it.
+    return [*parts, ["--shutdown-timeout", "60"]]
 
 
 def _check(option: str, given: object, good: bool, allowed: str) -> None:

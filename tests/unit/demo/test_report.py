@@ -10,7 +10,7 @@ from rich.console import Console
 from vllm_av.demo.comparison import Comparison
 from vllm_av.demo.figures import ArmResult, Coefficients, Drafts, Load, Position
 from vllm_av.demo.report import as_dict, render, sentences
-from vllm_av.demo.settings import Arm, Settings, serve_line
+from vllm_av.demo.settings import Arm, Settings, ask_text, serve_text
 
 _SETTINGS = Settings(concurrency=(4,), num_speculative_tokens=2)
 
@@ -80,6 +80,13 @@ def test_a_difference_too_small_to_show_is_none() -> None:
     assert "fixed K was slower (0.99x)" in " ".join(sentences(_comparison(fixed=1.01)))
 
 
+def test_speeds_that_other_work_decided_are_not_compared() -> None:
+    # 1.25 times as fast as fixed K by the clock, and slower by the time that it computed.
+    said = " ".join(sentences(_comparison(fixed=2.0, adaptive=1.6, core=1.5)))
+    assert "and cannot be compared (1.25x by the clock, 0.82x by core time) with fixed K" in said
+    assert "faster" not in said
+
+
 def test_how_much_of_a_core_the_arms_had_is_told() -> None:
     said = " ".join(sentences(_comparison(core=0.4)))
     assert "the arms computed for 40% to 99% of the time" in said
@@ -87,7 +94,7 @@ def test_how_much_of_a_core_the_arms_had_is_told() -> None:
 
 def test_the_cost_of_a_step_is_told() -> None:
     said = " ".join(sentences(_comparison()))
-    assert "one of fixed K took 2.00x the time for 2.00 tokens a request" in said
+    assert "one of fixed K took 2.00x the core time for 2.00 tokens a request and step" in said
 
 
 def test_predictions_are_compared_with_what_was_observed() -> None:
@@ -126,8 +133,11 @@ def test_the_text_holds_every_figure(width: int) -> None:
     assert "slope 0.510 after 2 refits" in text
     assert next(line.split() for line in lines if "intercept" in line)[1:] == ["-0.300", "-0.100"]
     assert next(line.split() for line in lines if "predicted, 4" in line)[-2:] == ["0.45", "-"]
-    assert lines[-1] == serve_line(Arm.ADAPTIVE, _SETTINGS, Path("/m"))
-    assert all(len(line) <= width for line in lines[:-1])
+    serve = serve_text(Arm.ADAPTIVE, _SETTINGS, Path("/m"))
+    assert f"\n{serve}\n" in text
+    assert lines[-1] == ask_text()
+    assert all(len(line) <= width for line in text.partition("The same over HTTP")[0].splitlines())
+    assert all(line == line.rstrip() for line in lines)
 
 
 def test_json_holds_every_figure_and_no_texts() -> None:

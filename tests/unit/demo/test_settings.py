@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from vllm_av.demo.settings import (
     ENVIRONMENT,
     Arm,
     Settings,
+    ask_text,
     engine_arguments,
     num_prompts,
     serve_command,
-    serve_line,
+    serve_text,
 )
 from vllm_av.errors import Code, DemoError
 
@@ -66,11 +68,20 @@ def test_the_engine_has_room_for_what_is_sent() -> None:
 
 def test_the_printed_line_survives_a_shell() -> None:
     settings = Settings(num_speculative_tokens=3)
-    words = shlex.split(serve_line(Arm.ADAPTIVE, settings, _MODEL))
+    text = serve_text(Arm.ADAPTIVE, settings, _MODEL)
+    # What a shell makes of it: continued lines are one.
+    words = shlex.split(text.replace("\\\n", ""))
     command = serve_command(Arm.ADAPTIVE, settings, _MODEL)
     assert words == [f"{name}={value}" for name, value in ENVIRONMENT.items()] + command
-    assert command[:3] == ["vllm", "serve", str(_MODEL)]
+    assert command[0] == str(Path(sys.executable).with_name("vllm"))
+    assert command[1:3] == ["serve", str(_MODEL)]
     assert "--enforce-eager" in command
     assert "--no-enable-prefix-caching" in command
     config = json.loads(command[command.index("--speculative-config") + 1])
     assert config == engine_arguments(Arm.ADAPTIVE, settings, _MODEL)["speculative_config"]
+
+
+def test_the_printed_request_names_the_served_model() -> None:
+    command = serve_command(Arm.ADAPTIVE, Settings(), _MODEL)
+    body = json.loads(shlex.split(ask_text())[-1])
+    assert body["model"] == command[command.index("--served-model-name") + 1]
