@@ -4,6 +4,7 @@ Rule: progress goes to stderr, so that stdout holds the answer alone.
 """
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,23 +29,58 @@ def shown() -> Iterator[Show]:
         with _bars() as show:
             yield show
     else:
-        yield Lines()
+        lines = Lines()
+        try:
+            yield lines
+        finally:
+            lines.close()
 
 
 class Lines:
-    """One line for each phase, and one each five seconds while it lasts."""
+    """A line when a phase begins, one each five seconds while it lasts, one when it ends."""
 
     def __init__(self) -> None:
-        self._title_phase = ("", "")
-        self._printed = 0.0
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._title_phase: tuple[str, str] | None = None
+        self._fraction: float | None = None
+        self._began = self._printed = 0.0
+        self._beats = threading.Thread(target=self._beat, daemon=True)
+        self._beats.start()
 
     def __call__(self, title: str, phase: str, fraction: float | None) -> None:
-        now = time.monotonic()
-        if (title, phase) == self._title_phase and now - self._printed < _QUIET_SECONDS:
-            return
-        self._title_phase, self._printed = (title, phase), now
-        done = "" if not fraction else f" {fraction:.0%}"
-        print(f"{title}: {phase}{done}", file=sys.stderr, flush=True)
+        with self._lock:
+            if (title, phase) != self._title_phase:
+                self._end_phase()
+                self._title_phase, self._began = (title, phase), time.monotonic()
+                self._print(f"{fraction:.0%}" if fraction else "")
+            self._fraction = fraction
+
+    def close(self) -> None:
+        """End the last phase."""
+        self._stopped.set()
+        self._beats.join()
+        self._end_phase()
+
+    def _end_phase(self) -> None:
+        if self._title_phase and (self._fraction is not None or self._seconds >= _QUIET_SECONDS):
+            self._print(f"ended after {self._seconds:.0f} s")
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(_QUIET_SECONDS / 10):
+            with self._lock:
+                if self._title_phase and time.monotonic() - self._printed >= _QUIET_SECONDS:
+                    done = "" if self._fraction is None else f"{self._fraction:.0%}, "
+                    self._print(f"{done}{self._seconds:.0f} s")
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def _print(self, said: str) -> None:
+        self._printed = time.monotonic()
+        line = ": ".join(self._title_phase or ())
+        print(f"{line} {said}".rstrip(), file=sys.stderr, flush=True)
 
 
 @contextmanager

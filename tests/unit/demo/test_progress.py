@@ -4,9 +4,11 @@ import os
 import pty
 import subprocess
 import sys
+import time
 
 import pytest
 
+from vllm_av.demo import progress
 from vllm_av.demo.progress import shown
 
 
@@ -20,9 +22,24 @@ def test_plain_lines_where_stderr_is_no_terminal(capsys: pytest.CaptureFixture[s
     assert captured.err.splitlines() == [
         "fixed K: starting the engine",
         "fixed K: generating",
+        "fixed K: generating ended after 0 s",
         "adaptive: generating 50%",
+        "adaptive: generating ended after 0 s",
     ]
     assert captured.out == ""
+
+
+def test_a_long_phase_that_tells_nothing_is_seen_to_last(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_QUIET_SECONDS", 0.2)
+    with shown() as show:
+        show("fixed K", "starting the engine", None)
+        time.sleep(1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "fixed K: starting the engine"
+    assert "fixed K: starting the engine 0 s" in lines[1:-1]
+    assert lines[-1].startswith("fixed K: starting the engine ended after ")
 
 
 def test_bars_on_a_terminal() -> None:
