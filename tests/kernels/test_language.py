@@ -182,6 +182,42 @@ def test_half_types_round_to_nearest_even_like_torch(dtype):
 
 
 @triton.jit
+def _half_constants(x_ptr, out_ptr, DTYPE: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out_ptr + i, tl.full([N], 0.1, DTYPE).to(tl.float32))
+    tl.store(out_ptr + N + i, (tl.load(x_ptr + i) + 0.1).to(tl.float32))
+    tl.store(out_ptr + 2 * N + i, tl.full([N], 1e6, DTYPE).to(tl.float32))
+    tl.store(out_ptr + 3 * N + i, tl.full([N], 1.01171875, DTYPE).to(tl.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_constants_of_half_types_are_rounded(dtype):
+    x, out = numbers(dtype)[8:24], torch.zeros(64)
+    kind = tl.float16 if dtype == torch.float16 else tl.bfloat16
+    _half_constants[(1,)](x, out, kind, 16)
+    constants = torch.tensor([0.1, 1e6, 1.01171875]).to(dtype)
+    assert out.view(4, 16)[[0, 2, 3], 0].tolist() == constants.tolist()
+    assert torch.equal(out[16:32], (x + constants[0]).float())
+
+
+@triton.jit
+def _limits(x_ptr, out_ptr, base, limit, N: tl.constexpr):
+    i = tl.arange(0, N)
+    at = i.to(tl.int64)
+    x = tl.load(x_ptr + i, mask=at + base <= limit, other=-1)
+    tl.store(out_ptr + i, x)
+    tl.store(out_ptr + N + i, tl.load(x_ptr + i, mask=at <= limit, other=-1))
+    tl.store(out_ptr + 2 * N + i, tl.load(x_ptr + i, mask=at - base < limit, other=-1))
+
+
+@pytest.mark.parametrize("limit", [2**63 - 1, 2**63 - 2, -(2**63), 2**40, 70, -1])
+@pytest.mark.parametrize("base", [0, 2**62, -(2**62), -(2**40), 3])
+def test_limits_at_the_end_of_64_bits(both, base, limit):
+    x = torch.randint(0, 1000, (128,)).int()
+    both(_limits, (1,), x, torch.zeros(384, dtype=torch.int32), base, limit, 128)
+
+
+@triton.jit
 def _half_sum(x_ptr, y_ptr, out_ptr, N: tl.constexpr):
     i = tl.arange(0, N)
     tl.store(out_ptr + i, tl.load(x_ptr + i) * tl.load(y_ptr + i) + 1.0)

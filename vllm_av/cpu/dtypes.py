@@ -93,7 +93,7 @@ def promote_integers(a: DType, b: DType) -> DType:
 
 
 def constant(dtype: DType, value: bool | float) -> str:
-    """LLVM's text of a constant in its held form; integers wrap, floats round to float32."""
+    """LLVM's text of a constant in its held form; integers wrap, floats round to their type."""
     kind = held(dtype)
     if kind == "i1":
         return "true" if value else "false"
@@ -103,12 +103,22 @@ def constant(dtype: DType, value: bool | float) -> str:
         return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
     number = float(value)
     if kind == "float":
-        number = _as_float32(number)
+        number = _rounded(number, *_ROUNDED[str(dtype)])
     return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
 
 
-def _as_float32(number: float) -> float:
+# How struct packs it, and the bits of a float32 that it does not have.
+_ROUNDED = {"fp16": ("<e", 0), "bf16": ("<f", 16), "fp32": ("<f", 0)}
+
+
+def _rounded(number: float, form: str, missing: int) -> float:
+    """To the nearest, ties to even."""
     try:
-        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+        packed = struct.pack(form, number)
     except OverflowError:
         return float("inf") if number > 0 else float("-inf")
+    if missing and number == number:
+        bits = struct.unpack("<I", packed)[0]
+        bits += (1 << missing - 1) - 1 + (bits >> missing & 1)
+        packed = struct.pack("<I", bits >> missing << missing)
+    return float(struct.unpack(form, packed)[0])

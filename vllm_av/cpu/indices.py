@@ -11,7 +11,7 @@ import triton.language as tl
 
 from vllm_av.cpu import arith
 from vllm_av.cpu.dtypes import DType
-from vllm_av.cpu.ir import Builder, Ssa
+from vllm_av.cpu.ir import Builder, Ssa, i64
 from vllm_av.cpu.values import Affine, Block, Const, Data, Scalar, Value
 
 
@@ -66,9 +66,10 @@ def bound(b: Builder, op: str, a: Data, c: Data) -> Ssa | None:
         return None
     if a.affine is None or a.affine.coefficient != 1 or not c.dtype.is_int_signed():
         return None
+    # Saturating: a limit at the end of 64 bits stays there, and no block has so many lanes.
     limit = exact(b, c)
     if op == "le":
-        limit = b.pure("i64", f"add {limit}, 1")
+        limit = b.call("i64", "llvm.sadd.sat.i64", limit, i64(1))
     if a.affine.base.ref == "0":
         return limit
-    return b.pure("i64", f"sub {limit}, {a.affine.base.ref}")
+    return b.call("i64", "llvm.ssub.sat.i64", limit, a.affine.base)
