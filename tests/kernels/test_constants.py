@@ -155,6 +155,14 @@ def _wide(x):
     return x + SETTINGS.width
 
 
+def _adding(default: int) -> JITFunction:
+    @triton.jit
+    def add(x, k=default):
+        return x + k
+
+    return add
+
+
 def _made(offset: int, dtype: tl.dtype) -> JITFunction:
     @triton.jit
     def kernel(out_ptr):
@@ -183,3 +191,19 @@ def test_what_a_kernel_takes_from_its_surroundings_is_in_its_name(tmp_path, monk
     assert len(list(tmp_path.rglob("*.o"))) == 5
     assert run() == [2, 3, 300]
     assert len(list(tmp_path.rglob("*.o"))) == 5
+
+
+def _calling(add: JITFunction) -> JITFunction:
+    @triton.jit
+    def kernel(out_ptr):
+        tl.store(out_ptr, add(tl.load(out_ptr)))
+
+    return kernel
+
+
+def test_the_default_of_a_callee_is_in_the_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("VLLM_AV_CACHE", str(tmp_path))
+    for default in (1, 2):
+        out = torch.zeros(1)
+        Launcher(_calling(_adding(default)))((1,), (out,), {})
+        assert out.item() == default

@@ -10,7 +10,6 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import JITFunction
 
 from vllm_av.cpu import backend, install, interpreter
@@ -81,8 +80,10 @@ def test_a_kernel_error_in_the_interpreter_leaves_no_trace_either():
         tl.store(out_ptr, tl.sort(out_ptr))
 
     before = vars(tl.core).copy()
-    with pytest.raises(InterpreterError, match="list index out of range"):
+    with pytest.raises(KernelError, match="list index out of range") as error:
         broken[(1,)](torch.zeros(4))
+    assert error.value.code == Code.KERNEL_NEITHER
+    assert "\n" not in str(error.value)
     assert vars(tl.core) == before
 
 
@@ -131,6 +132,8 @@ def test_install_again_changes_nothing():
         ((torch.zeros(1), 1, 2), {}, "3 arguments"),
         ((torch.zeros(1), "x"), {}, "an argument of type str"),
         ((torch.zeros(4, device="meta"), 1), {}, "a tensor on meta"),
+        ((torch.zeros(1), 1), {"v": 2}, "`v` twice"),
+        ((torch.zeros(1),), {"v": 2, "w": 3}, "the argument `w`"),
         ((torch.zeros(1), 2**64), {}, "the integer 18446744073709551616"),
         ((torch.zeros(1), -(2**63) - 1), {}, "the integer -9223372036854775809"),
     ],
@@ -140,6 +143,28 @@ def test_a_wrong_launch_is_refused_in_one_line(args, kwargs, given):
         _closure_free[(1,)](*args, **kwargs)
     assert error.value.code == Code.KERNEL_ARGUMENT
     assert given in str(error.value)
+
+
+@pytest.mark.parametrize("grid", [4, (), (1.0,), (1, 1, 1, 1), None, lambda _: (1.5,)])
+def test_a_wrong_grid_is_refused_in_one_line(grid):
+    for kernel in (_closure_free, _other_unsupported):
+        with pytest.raises(KernelError, match="a grid of one to three integers") as error:
+            kernel[grid](torch.zeros(8), 8)
+        assert error.value.code == Code.KERNEL_ARGUMENT
+
+
+def test_options_of_triton_are_dropped():
+    out = torch.zeros(1)
+    _closure_free[(1, 1, 1)](out, v=3, num_warps=8, num_stages=2, launch_pdl=False)
+    assert out.item() == 3
+
+
+def test_what_nothing_can_run_is_refused_in_one_line():
+    with pytest.raises(KernelError) as error:
+        _closure_free[(1,)](torch.zeros(1, dtype=torch.complex64), 1)
+    assert error.value.code == Code.KERNEL_NEITHER
+    assert "_closure_free" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_an_empty_tensor_is_no_mistake():

@@ -9,10 +9,14 @@ import logging
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import fields
+from operator import index
 from typing import Any
 
 import torch
 import triton.language as tl
+from triton.backends.amd.compiler import HIPOptions
+from triton.backends.nvidia.compiler import CUDAOptions
 
 from vllm_av.cpu import backend, interpreter, store
 from vllm_av.cpu.dtypes import from_torch
@@ -29,6 +33,8 @@ _KINDS = {
     "uint64": tl.uint64,
     "fp32": tl.float32,
 }
+# Of Triton's compilers: a launch may have them, and they mean nothing here.
+_OPTIONS = {f.name for options in (CUDAOptions, HIPOptions) for f in fields(options)}
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
 _UINT64 = range(2**64)
@@ -63,6 +69,7 @@ class Launcher:
         self._defaults = {p.name: p.default for p in jit.params if p.has_default}
         self._variants: dict[tuple[Any, ...], Variant | None] = {}
         self.refused = False
+        self._given = set(self._names) | _OPTIONS
 
     def __call__(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Launch."""
@@ -89,15 +96,37 @@ class Launcher:
             variant = self._variants[found]
         except KeyError:
             variant = self._compile(found, values)
-        if variant is None:
-            interpreter.run(self.function, grid, args, kwargs)
-            return
         if callable(grid):
             grid = grid(dict(zip(self._names, values, strict=True)))
-        sizes = (*grid, 1, 1)
-        variant.call(variant.pack(sizes[0], sizes[1], sizes[2], *slots))
+        try:
+            x, y, z = (*map(index, grid), 1, 1)[: max(3, len(grid))] if grid else ()
+        except (TypeError, ValueError):
+            raise self._bad(f"the grid {grid!r}", "a grid of one to three integers") from None
+        if variant is None:
+            self._interpret((x, y, z), args, kwargs)
+        else:
+            variant.call(variant.pack(x, y, z, *slots))
+
+    def _interpret(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            interpreter.run(self.function, grid, args, kwargs)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise KernelError(
+                Code.KERNEL_NEITHER,
+                given=f"the Triton kernel {self.name} is not compiled (a warning above says why), "
+                f"and Triton's interpreter stopped with {reason}",
+                allowed="kernels that one of the two can run",
+                fix="change the kernel or its arguments",
+            ) from error
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        if not self._given.issuperset(kwargs):
+            unknown = sorted(set(kwargs) - self._given)
+            raise self._bad(f"the argument `{unknown[0]}`", "its parameters and Triton's options")
+        for name in self._names[: len(args)] if kwargs else ():
+            if name in kwargs:
+                raise self._bad(f"`{name}` twice", "each parameter once")
         values = list(args)
         missing = object()
         for name in self._names[len(values) :]:

@@ -37,6 +37,9 @@ def text(value: Any) -> str:
 
 def _visit(function: Any, found: dict[str, str], seen: set[Any]) -> None:
     seen.add(function)
+    name = f"{function.__module__}.{function.__qualname__}"
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items())
+    found[name] = text(defaults)
     scope = Frame.of(function, 0).scope
     for node in ast.walk(source(function)):
         if not isinstance(node, ast.Name | ast.Attribute):
@@ -49,8 +52,7 @@ def _visit(function: Any, found: dict[str, str], seen: set[Any]) -> None:
             if value.fn not in seen:
                 _visit(value.fn, found, seen)
         elif not isinstance(value, ModuleType):
-            where = f"{function.__module__}.{function.__qualname__} {ast.unparse(node)}"
-            found[where] = text(value)
+            found[f"{name} {ast.unparse(node)}"] = text(value)
 
 
 def _resolved(node: ast.expr, scope: dict[str, Any]) -> Any:
