@@ -1,6 +1,6 @@
 """``python -m vllm_av`` is ``vllm-av``."""
 
-from vllm_av.cli.app import main
+from vllm_av.cli.main import main
 
 if __name__ == "__main__":
     main()

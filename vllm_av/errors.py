@@ -19,7 +19,7 @@ class Code(StrEnum):
     USAGE = "AV-USAGE"
     """The command line names a verb, an option or a value that does not exist."""
     VERB_IMPORT = "AV-VERB-IMPORT"
-    """A verb's module cannot be imported in this environment."""
+    """The command or the module of a verb cannot be imported in this environment."""
     SETUP_PYTHON = "AV-SETUP-PYTHON"
     """Set-up found no Python of the version that the lock is made for."""
     SETUP_MACHINE = "AV-SETUP-MACHINE"

@@ -117,7 +117,7 @@ def _usage_error(message: str, args: list[str], path: str | None) -> SetupError:
         Code.USAGE,
         given=message.rstrip("."),
         allowed=f"verbs: {', '.join(VERBS)}" if verb is None else f"the options of `{command}`",
-        fix=f"see `{command} --help`",
+        fix="put --json last" if "--json" in message else f"see `{command} --help`",
     )
 
 

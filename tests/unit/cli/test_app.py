@@ -104,6 +104,12 @@ def test_a_mistake_below_a_verb_is_one_line(run: Run) -> None:
     )
 
 
+def test_json_in_the_wrong_place_is_told_the_right_one(run: Run) -> None:
+    code, out, _ = run("patch", "--json", "status")
+    assert code == 2
+    assert json.loads(out)["error"]["fix"] == "put --json last"
+
+
 def test_a_verb_that_cannot_be_loaded_is_one_line(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
