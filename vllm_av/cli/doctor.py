@@ -25,7 +25,7 @@ def doctor(
 
 def _print(report: Report) -> None:
     machine = report.machine
-    _section("environment")
+    typer.echo("environment")
     _row("vllm_av", __version__)
     _row("python", f"{machine.python} ({machine.executable})")
     _row("system", machine.system)
@@ -49,7 +49,8 @@ def _print(report: Report) -> None:
         _row(name, (version or "not installed") + place)
     _section("patches")
     _row(report.patches.state, report.patches.line)
-    _rows("", report.patches.patches)
+    for name in report.patches.patches:
+        _row("", name)
     _section("plugins")
     _rows("", (f"{p.group}: {p.name} = {p.value} ({p.dist})" for p in report.plugins))
     _section("triton backends")

