@@ -1,9 +1,10 @@
-"""What the README says of versions is what the series and the package say."""
+"""What the README says of versions and codes is what the series and the package say."""
 
 import tomllib
 from itertools import chain
 from pathlib import Path
 
+from ci.codes import table
 from vllm_av import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -34,3 +35,9 @@ def test_the_matrix_is_what_the_series_are_for() -> None:
         rows.append([__version__, f"{version} (`{pins[version]}`)", named])
     assert rows
     assert _rows() == rows
+
+
+def test_the_codes_are_all_there() -> None:
+    expected = table((ROOT / "vllm_av/errors.py").read_text())
+    assert "| `AV-USAGE` | The command line names " in expected
+    assert expected in (ROOT / "README.md").read_text(), "run: python -m ci.codes"
