@@ -63,7 +63,7 @@ class Code(StrEnum):
     KERNEL_ASSERTION = "AV-KERNEL-ASSERTION"
     """A Triton kernel's static_assert does not hold for the constants of a launch."""
     KERNEL_NEITHER = "AV-KERNEL-NEITHER"
-    """A Triton kernel is not compiled for the CPU, and Triton's interpreter cannot run it either."""
+    """A Triton kernel is not compiled for the CPU, and Triton's interpreter cannot run it."""
     KERNEL_NO_HOOK = "AV-KERNEL-NO-HOOK"
     """A Triton kernel was launched on the CPU, and vllm_av's plugin is not loaded."""
     CACHE_DIR = "AV-CACHE-DIR"

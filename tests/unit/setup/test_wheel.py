@@ -52,9 +52,9 @@ def test_every_entry_point_names_a_module_that_is_carried(wheel: zipfile.ZipFile
     parser = ConfigParser(delimiters=("=",))
     parser.read_string(wheel.read(name).decode())
     assert {section: dict(parser[section]) for section in parser.sections()} == {
-        "console_scripts": {"vllm-av": "vllm_av.cli.app:main"},
+        "console_scripts": {"vllm-av": "vllm_av.cli.main:main"},
         "triton.backends": {"cpu": "vllm_av.triton_shim"},
         "vllm.general_plugins": {"vllm_av": "vllm_av.plugin:register"},
     }
-    for module in ("vllm_av/cli/app.py", "vllm_av/plugin.py", "vllm_av/triton_shim/driver.py"):
+    for module in ("vllm_av/cli/main.py", "vllm_av/plugin.py", "vllm_av/triton_shim/driver.py"):
         assert module in wheel.namelist()
