@@ -68,10 +68,14 @@ def render(comparison: Comparison, console: Console) -> None:
         )
         _print_table(_estimator_table(comparison, learnt), console)
     for sentence in (_DRAFTS, _ESTIMATOR, *sentences(comparison)):
-        console.out(
-            textwrap.fill(sentence, console.width, initial_indent="- ", subsequent_indent="  "),
-            highlight=False,
+        text = textwrap.fill(
+            sentence,
+            console.width,
+            initial_indent="- ",
+            subsequent_indent="  ",
+            break_on_hyphens=False,
         )
+        console.out(text, highlight=False)
     # Never wrapped: these are there to be copied.
     serve = serve_text(Arm.ADAPTIVE, settings, comparison.model)
     console.out(f"\nThe same over HTTP:\n{serve}", highlight=False)
