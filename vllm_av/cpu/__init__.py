@@ -6,7 +6,9 @@ source: upstream's kernel stays the single truth, and no hand-kept copy can drif
     launcher    a launch -> the variant compiled for its types
     kernel      a kernel -> LLVM text
     statements  control flow
-    expressions names, calls, constants
+    calls       calls, of tl's functions and of other kernel functions
+    expressions names, constants, operators
+    frames      a function's syntax tree and scope
     builtins    the functions of triton.language
     ops         operators: promotion, broadcasting, laziness
     indices     which blocks are indices, so that addresses are contiguous

@@ -1,25 +1,16 @@
-"""Expressions of a kernel, evaluated abstractly: constants are folded, the rest becomes values.
+"""Expressions of a kernel: names, constants, operators, attributes, subscripts.
 
-Rule: names resolve as Python resolves them (locals, closure, globals, builtins), and a call of
-another ``@triton.jit`` function is inlined by evaluating its body with the arguments given, so
-that constant arguments fold there.
+Rule: what is known while compiling is folded, the rest becomes values.
 """
 
 import ast
 import builtins as python
-import inspect
-import textwrap
-from dataclasses import dataclass, field
-from functools import cache
-from types import ModuleType
 from typing import Any
 
-import triton
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import JITCallable
 
 from vllm_av.cpu.builtins import Builtins
+from vllm_av.cpu.frames import Frame
 from vllm_av.cpu.ops import Unsupported
 from vllm_av.cpu.values import (
     Block,
@@ -56,39 +47,6 @@ _COMPARE = {
     ast.NotEq: "ne",
 }
 _UNARY = {ast.USub: "neg", ast.Invert: "invert", ast.UAdd: "pos"}
-_MAX_DEPTH = 40
-JIT = (JITCallable, InterpretedFunction)
-# Plain Python functions of constants.
-_PURE = {"range", "min", "max", "len", "float", "int", "bool", "abs", "isinstance", "str", "tuple"}
-
-
-@dataclass(slots=True)
-class Frame:
-    """One function being evaluated: a kernel, or a function inlined into it."""
-
-    function: Any
-    depth: int
-    loops: int = 0
-    line: int = 0
-    scope: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, function: Any, depth: int) -> "Frame":
-        """A frame for a plain Python function."""
-        scope = dict(function.__globals__)
-        if function.__closure__:
-            cells = (cell.cell_contents for cell in function.__closure__)
-            scope |= dict(zip(function.__code__.co_freevars, cells, strict=True))
-        return cls(function, depth, scope=scope)
-
-
-@cache
-def source(function: Any) -> ast.FunctionDef:
-    """The syntax tree of a function below its decorators."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-    if not isinstance(tree, ast.FunctionDef):
-        raise Unsupported("a kernel that is not a plain function")
-    return tree
 
 
 class Expressions(Builtins):
@@ -117,7 +75,7 @@ class Expressions(Builtins):
         if node.id in env:
             return env[node.id]
         if node.id in self.frame.scope:
-            return _const(self.frame.scope[node.id])
+            return const(self.frame.scope[node.id])
         if hasattr(python, node.id):
             return Const(getattr(python, node.id))
         raise Unsupported(f"the name `{node.id}`, which is not defined here")
@@ -163,7 +121,7 @@ class Expressions(Builtins):
         if isinstance(op, ast.In | ast.NotIn):
             if not isinstance(x, Const):
                 raise Unsupported("`in` of something not constant")
-            found = x.value in _plain(y)
+            found = x.value in plain(y)
             return Const(found == isinstance(op, ast.In))
         if isinstance(x, Const) != isinstance(y, Const) and None in (_maybe(x), _maybe(y)):
             return Const(isinstance(op, ast.NotEq))  # nothing else is equal to None
@@ -203,7 +161,7 @@ class Expressions(Builtins):
     def _Attribute(self, node: ast.Attribute, env: Env) -> Value:
         base, name = self.evaluate(node.value, env), node.attr
         if isinstance(base, Const):
-            return _const(getattr(base.value, name))
+            return const(getattr(base.value, name))
         if isinstance(base, Scalar | Block | Pointers):
             if name == "T":
                 raise Unsupported("a transposed block")
@@ -228,7 +186,7 @@ class Expressions(Builtins):
         if isinstance(base, Group) and isinstance(index, Const):
             return base.items[index.value]  # type: ignore[no-any-return]
         if isinstance(base, Const) and isinstance(index, Const):
-            return _const(base.value[index.value])
+            return const(base.value[index.value])
         raise Unsupported(f"`{ast.unparse(node)}`")
 
     def _expand(self, block: Block, parts: list[ast.expr]) -> Value:
@@ -242,117 +200,13 @@ class Expressions(Builtins):
                 raise Unsupported("an index into a block")
         return self.reshape(block, (*shape, *sizes))
 
-    # -- calls
 
-    def _Call(self, node: ast.Call, env: Env) -> Value:
-        if any(isinstance(a, ast.Starred) for a in node.args) or None in [
-            k.arg for k in node.keywords
-        ]:
-            raise Unsupported(f"the call `{ast.unparse(node)}`")
-        found, bound = self._callee(node.func, env)
-        args = [self.evaluate(a, env) for a in node.args]
-        keywords = {str(k.arg): self.evaluate(k.value, env) for k in node.keywords}
-        if bound is not None:
-            args.insert(0, bound)
-        if isinstance(found, str):
-            method = self.find(found)
-            if method is None:
-                raise Unsupported(f"`tl.{found}`")
-            try:
-                inspect.signature(method).bind(*args, **keywords)
-            except TypeError as error:
-                raise Unsupported(f"`{ast.unparse(node)}` ({error})") from None
-            return method(*args, **keywords)
-        if isinstance(found, JIT):
-            return self.inline(found, args, keywords)
-        return self._constant_call(node, found, args, keywords)
-
-    def _callee(self, node: ast.expr, env: Env) -> tuple[Any, Value | None]:
-        """What is called: the name of a builtin, or a Python object; and the tensor it
-        is a method of.
-        """
-        if isinstance(node, ast.Attribute):
-            base = self.evaluate(node.value, env)
-            if not isinstance(base, Const):
-                return {"to": "cast"}.get(node.attr, node.attr), base
-            if isinstance(base.value, ModuleType) and _is_language(base.value):
-                if self.find(node.attr) is not None:
-                    return node.attr, None
-                target = getattr(base.value, node.attr, None)
-                return (target if _evaluable(target) else node.attr), None
-            return getattr(base.value, node.attr), None
-        function = self.evaluate(node, env)
-        if not isinstance(function, Const):
-            raise Unsupported(f"a call of {describe(function)}")
-        target = function.value
-        module = getattr(target, "__module__", "") or ""
-        if module.startswith("triton.language") and self.find(getattr(target, "__name__", "")):
-            return target.__name__, None
-        return target, None
-
-    def _constant_call(
-        self, node: ast.Call, function: Any, args: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        if function in (float, int, bool) and args and isinstance(args[0], Scalar | Block):
-            raise Unsupported(f"`{ast.unparse(node)}` of a tensor")
-        named = getattr(function, "__name__", "")
-        allowed = named in _PURE or type(function).__name__ == "ConstexprFunction"
-        allowed |= isinstance(function, type) and issubclass(function, tl.dtype | tl.constexpr)
-        allowed |= isinstance(getattr(function, "__self__", None), tl.dtype)
-        allowed |= function in (triton.cdiv, triton.next_power_of_2)
-        if not allowed:
-            raise Unsupported(f"the call `{ast.unparse(node)}`")
-        return _const(function(*map(_plain, args), **{k: _plain(v) for k, v in keywords.items()}))
-
-    def inline(self, callee: Any, args: list[Value], keywords: dict[str, Value]) -> Value:
-        """The value of a call of another kernel function."""
-        function = callee.fn
-        if self.frame.depth >= _MAX_DEPTH:
-            raise Unsupported(f"recursion in `{function.__name__}`")
-        tree = source(function)
-        try:
-            bound = inspect.signature(function).bind(*args, **keywords)
-        except TypeError as error:
-            raise Unsupported(f"a call of `{function.__name__}` ({error})") from None
-        env: Env = {}
-        for name, parameter in inspect.signature(function).parameters.items():
-            env[name] = bound.arguments.get(name) or _const(parameter.default)
-            self.remember(env[name])
-        outer, self.frame = self.frame, Frame.of(function, self.frame.depth + 1)
-        try:
-            value = self.run_body(tree.body, env)
-        except Unsupported as error:
-            error.args = (
-                (f"{error} in `{function.__name__}`",) if " in `" not in str(error) else error.args
-            )
-            raise
-        finally:
-            self.frame = outer
-        return value
-
-    def run_body(self, body: list[ast.stmt], env: Env) -> Value:
-        """Statements; see :mod:`vllm_av.cpu.statements`."""
-        raise NotImplementedError
-
-    def remember(self, value: Value) -> None:
-        """A value got a name: if computing it again costs, keep it when it is first computed."""
-        raise NotImplementedError
-
-
-def _evaluable(target: Any) -> bool:
-    return isinstance(target, (*JIT, type)) or type(target).__name__ == "ConstexprFunction"
-
-
-def _is_language(module: ModuleType) -> bool:
-    name = module.__name__
-    return name.startswith("triton.language") or name.endswith("libdevice")
-
-
-def _const(found: Any) -> Value:
+def const(found: Any) -> Value:
+    """A Python object as a value."""
     if isinstance(found, tl.constexpr):
         found = found.value
     if isinstance(found, tuple | list):
-        return Group(tuple(_const(v) for v in found))
+        return Group(tuple(const(v) for v in found))
     return Const(found)
 
 
@@ -360,9 +214,14 @@ def _maybe(value: Value) -> Any:
     return value.value if isinstance(value, Const) else value
 
 
-def _plain(value: Value) -> Any:
+def plain(value: Value) -> Any:
+    """The Python object of a constant.
+
+    Raises:
+        Unsupported: it is none.
+    """
     if isinstance(value, Const):
         return value.value
     if isinstance(value, Group):
-        return tuple(_plain(v) for v in value.items)
+        return tuple(plain(v) for v in value.items)
     raise Unsupported(f"{describe(value)} where a constant is needed")

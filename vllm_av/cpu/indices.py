@@ -73,3 +73,26 @@ def bound(b: Builder, op: str, a: Data, c: Data) -> Ssa | None:
     if a.affine.base.ref == "0":
         return limit
     return b.call("i64", "llvm.ssub.sat.i64", limit, a.affine.base)
+
+
+def affine_at(b: Builder, affine: Affine, lane: Ssa) -> Ssa:
+    """``base + coefficient * lane`` as an i64."""
+    if affine.coefficient == 0:
+        return affine.base
+    scaled = lane
+    if affine.coefficient != 1:
+        scaled = b.pure("i64", f"mul nsw {lane}, {affine.coefficient}")
+    if affine.base.ref == "0":
+        return scaled
+    return b.pure("i64", f"add nsw {affine.base}, {scaled.ref}")
+
+
+def splitting(masks: list[Block]) -> Block | None:
+    """The comparison that most masks contain."""
+    seen: dict[str, tuple[int, Block]] = {}
+    for mask in masks:
+        for part in mask.conjuncts or (mask,):
+            if part.bound is not None:
+                ref = part.bound.ref
+                seen[ref] = (seen.get(ref, (0, part))[0] + 1, part)
+    return max(seen.values(), key=lambda pair: pair[0])[1] if seen else None

@@ -13,7 +13,7 @@ import triton.language as tl
 
 from vllm_av.cpu import maths
 from vllm_av.cpu.arith import load
-from vllm_av.cpu.expressions import Frame, source
+from vllm_av.cpu.frames import Frame, source
 from vllm_av.cpu.ir import Builder, Ssa, i64
 from vllm_av.cpu.lanes import Lanes, TooLarge
 from vllm_av.cpu.ops import Unsupported

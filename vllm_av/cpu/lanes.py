@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 
 from vllm_av.cpu import arith
 from vllm_av.cpu.dtypes import DType, held, size, stored
+from vllm_av.cpu.indices import affine_at, splitting
 from vllm_av.cpu.ir import FALSE, TRUE, Builder, Ssa, i64
-from vllm_av.cpu.values import Access, Affine, Block, Buffer, Pointers
+from vllm_av.cpu.values import Access, Block, Buffer, Pointers
 
 # Below this many lanes, a second loop costs more than the masks do.
 _SPLIT_LANES = 64
@@ -230,7 +231,7 @@ class Lanes:
         self._steps, self._masks, self._accesses, self._count = [], [], [], 0
         self._touched = {}
         # Blocks computed inside the loop are ready only once it ends.
-        split = _splitting(masks) if count >= _SPLIT_LANES else None
+        split = splitting(masks) if count >= _SPLIT_LANES else None
         if split is None:
             self._loop(i64(0), i64(count), steps, None)
         else:
@@ -343,26 +344,3 @@ class Lanes:
             then()
             b.branch(done)
         b.start(done)
-
-
-def affine_at(b: Builder, affine: Affine, lane: Ssa) -> Ssa:
-    """``base + coefficient * lane`` as an i64."""
-    if affine.coefficient == 0:
-        return affine.base
-    scaled = lane
-    if affine.coefficient != 1:
-        scaled = b.pure("i64", f"mul nsw {lane}, {affine.coefficient}")
-    if affine.base.ref == "0":
-        return scaled
-    return b.pure("i64", f"add nsw {affine.base}, {scaled.ref}")
-
-
-def _splitting(masks: list[Block]) -> Block | None:
-    """The comparison that most masks contain."""
-    seen: dict[str, tuple[int, Block]] = {}
-    for mask in masks:
-        for part in mask.conjuncts or (mask,):
-            if part.bound is not None:
-                ref = part.bound.ref
-                seen[ref] = (seen.get(ref, (0, part))[0] + 1, part)
-    return max(seen.values(), key=lambda pair: pair[0])[1] if seen else None

@@ -263,14 +263,15 @@ class Ops:
         if isinstance(result, Block):
             if str(dtype) in ("int32", "int64"):
                 # Of the operands as they are in the result: a broadcast one has other lanes.
-                u, v = (
-                    w if isinstance(w, Scalar) else self.broadcast(w, result.shape) for w in (a, c)
-                )
+                u, v = (self._as_in(result, operand) for operand in (a, c))
                 result.affine = indices.affine(self.b, op, dtype, u, v, y, result.lanes)
             elif op == "and" and str(dtype) == "int1":
                 parts = [p for p in result.args if isinstance(p, Block)]
                 result.conjuncts = tuple(q for p in parts for q in (p.conjuncts or (p,)))
         return result
+
+    def _as_in(self, result: Block, operand: Data) -> Data:
+        return operand if isinstance(operand, Scalar) else self.broadcast(operand, result.shape)
 
     def unary(self, op: str, value: Value) -> Value:
         """``-x``, ``~x``, ``+x``."""

@@ -11,8 +11,8 @@ import ast
 from collections.abc import Callable
 
 from vllm_av.cpu.arith import cast
+from vllm_av.cpu.calls import Calls
 from vllm_av.cpu.dtypes import held, promote
-from vllm_av.cpu.expressions import Expressions
 from vllm_av.cpu.lanes import KEEP_COST
 from vllm_av.cpu.loops import Loop
 from vllm_av.cpu.merging import Merge, Path
@@ -32,7 +32,7 @@ Body = Callable[[Env], Value]
 _NOTHING = Const(None)
 
 
-class Statements(Expressions):
+class Statements(Calls):
     """Runs statements in an environment."""
 
     def run_body(self, body: list[ast.stmt], env: Env) -> Value:

@@ -10,7 +10,7 @@ import re
 from types import ModuleType
 from typing import Any
 
-from vllm_av.cpu.expressions import JIT, Frame, source
+from vllm_av.cpu.frames import JIT, Frame, source
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
