@@ -41,13 +41,18 @@ def _visit(function: Any, found: dict[str, str], seen: set[Any]) -> None:
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items())
     found[name] = text(defaults)
     scope = Frame.of(function, 0).scope
-    for node in ast.walk(source(function)):
+    try:
+        tree = source(function)
+    except Exception:
+        return  # the compiler says so, if it comes here
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Name | ast.Attribute):
             continue
         try:
             value = _resolved(node, scope)
-        except (KeyError, AttributeError):
-            continue  # a local name, or an attribute of a value of the kernel
+        except Exception:
+            # A local name, an attribute of a value of the kernel, or what the compiler refuses.
+            continue
         if isinstance(value, JIT):
             if value.fn not in seen:
                 _visit(value.fn, found, seen)
