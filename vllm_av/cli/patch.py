@@ -12,6 +12,7 @@ from vllm_av.patching.export import export as export_series
 from vllm_av.patching.install import Outcome, select
 from vllm_av.patching.install import apply as apply_series
 from vllm_av.patching.install import revert as revert_series
+from vllm_av.patching.mail import read_message
 from vllm_av.patching.series import read_series, series_root
 from vllm_av.patching.status import State
 from vllm_av.patching.status import status as status_of
@@ -130,7 +131,9 @@ def export(
     ] = None,
     message: Annotated[
         Path | None,
-        typer.Option(help="With --new: a file with title, body and trailers.", exists=True),
+        typer.Option(
+            help="With --new: a file with title, body and trailers.", exists=True, dir_okay=False
+        ),
     ] = None,
     pristine: Annotated[
         Path | None,
@@ -155,7 +158,7 @@ def export(
             series,
             to,
             into=patch,
-            new=(new, message.read_text()) if new and message else None,
+            new=(new, read_message(message)) if new and message else None,
             date=datetime.now(UTC).replace(microsecond=0),
         )
 

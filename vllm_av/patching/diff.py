@@ -13,9 +13,10 @@ from vllm_av.errors import Code, PatchError
 from vllm_av.patching.script import NO_NEWLINE, Block, hunks, split_lines
 
 NO_BLOB = "0" * 40
+NAME_BYTES = 255
 REGULAR, EXECUTABLE = 0o100644, 0o100755
 
-_HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(?: .*)?\n")
+_HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(?: .*)?\n")
 _INDEX = re.compile(rb"index ([0-9a-f]{40})\.\.([0-9a-f]{40})(?: (\d{6}))?\n")
 _MODES = {b"100644": REGULAR, b"100755": EXECUTABLE}
 _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13}
@@ -155,7 +156,11 @@ def _header_path(line: bytes) -> str:
         raise malformed(f"{line!r} is not UTF-8") from None
     parts = path.split("/")
     if parts[0] != "vllm" or len(parts) < 2 or {"", ".", ".."} & set(parts):
-        raise malformed(f"{path} lies outside the folder vllm/")
+        raise malformed(f"{path!r} lies outside the folder vllm/")
+    if "\0" in path or len(path.splitlines()) > 1 or path.endswith(".pyc"):
+        raise malformed(f"{path!r} cannot stand in RECORD, or is bytecode")
+    if max(len(part.encode()) for part in parts) > NAME_BYTES:
+        raise malformed(f"{path[:40]!r}... is longer than a file's name may be")
     return path
 
 

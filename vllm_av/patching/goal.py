@@ -154,6 +154,9 @@ def pristine_files(
     found: dict[str, Snapshot | None] = {}
     foreign = []
     for path in paths:
+        if _through_link(tree, path):
+            foreign.append(path)
+            continue
         if path in known:
             found[path] = original(tree, known[path])
             continue
@@ -189,6 +192,12 @@ def pristine_bytecode(
         if change.is_bytecode and source_of(change.path) in sources:
             found[change.path] = original(tree, change)
     return found
+
+
+def _through_link(tree: Tree, path: str) -> bool:
+    """Does a folder on the way to the file lead elsewhere? A wheel brings no such folders."""
+    parent = (tree.site / path).parent
+    return parent.resolve() != parent
 
 
 def _proved(tree: Tree, path: str, file: Snapshot | None) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from email import message_from_bytes, policy
 from email.utils import format_datetime
+from pathlib import Path
 
 from vllm_av.patching.diff import FileDiff, malformed, parse_diffs
 
@@ -25,6 +26,8 @@ TRAILERS = ("Why", "Upstream-Status", "Removal")
 _FROM_LINE = b"From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001\n"
 _STATUS = re.compile(r"not-sent|(sent|rejected) https?://\S+|merged in \S+")
 _SUBJECT = re.compile(r"\[PATCH\]( ?\[[^\]]+\])+ \S.*")
+_ENDS_MESSAGE = re.compile(r"---|diff -|Index: |From ")
+"""How a line begins that is no longer of the message, for git."""
 _TRAILER = re.compile(r"([A-Z][A-Za-z-]*): +(\S.*)")
 
 
@@ -89,10 +92,25 @@ def faults(patch: Patch) -> list[str]:
             "`merged in VERSION`"
         )
     body = patch.head.partition(b"\n\n")[2]
+    for line in body.decode(errors="replace").splitlines():
+        if _ENDS_MESSAGE.match(line):
+            found.append(f"git would take {line!r} for the end of the message")
     ours = [line for diff in patch.diffs for line in diff.added]
     if any(b"vllm_av" in line or b"vllm-av" in line for line in [*ours, body]):
         found.append("it mentions vllm_av, so it could not be sent upstream")
     return found
+
+
+def read_message(path: Path) -> str:
+    """The message for a new patch, from a file.
+
+    Raises:
+        PatchError: AV-PATCH-SERIES, where it cannot be read or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise malformed(f"the message {path} is no text in UTF-8 that can be read") from error
 
 
 def compose_head(message: str, date: datetime) -> bytes:

@@ -130,7 +130,11 @@ def entries(folder: Path) -> list[str]:
         PatchError: AV-PATCH-SERIES, on a line that is no patch name or that comes twice.
     """
     found: list[str] = []
-    for line in (folder / "series").read_text().splitlines():
+    try:
+        listing = (folder / "series").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise malformed(f"{folder / 'series'} is no text in UTF-8 that can be read") from None
+    for line in listing.splitlines():
         name = line.partition("#")[0].strip()
         if not name:
             continue
@@ -171,6 +175,8 @@ def read_series(root: Path, version: str) -> Series:
             text = (folder / name).read_bytes()
         except FileNotFoundError:
             raise malformed(f"series lists {name}, which does not exist") from None
+        except OSError as error:
+            raise malformed(f"{name} cannot be read ({error.strerror})") from None
         patches.append(parse_patch(name, text))
     return Series(folder.name, folder, tuple(patches))
 

@@ -75,6 +75,8 @@ def verify(root: Path, source: Source) -> Report:
             patches.append(parse_patch(name, (folder / name).read_bytes()))
         except FileNotFoundError:
             problems.append(f"{name}: is listed and does not exist")
+        except OSError as error:
+            problems.append(f"{name}: cannot be read ({error.strerror})")
         except PatchError as error:
             problems.append(f"{name}: {error.given}")
     for patch in patches:

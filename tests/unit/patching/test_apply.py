@@ -103,6 +103,17 @@ def test_linked_files_are_replaced_and_the_links_come_back(
     assert look(tree.site) == before
 
 
+def test_a_folder_that_leads_elsewhere_is_refused(tree: Tree, tmp_path: Path, root: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tree.site / "vllm/link").symlink_to(outside)
+    series = write_series(root, {"vllm/link/new.py": b"new = 1\n"})
+    with pytest.raises(PatchError, match=r"vllm/link/new\.py") as caught:
+        apply(tree, series)
+    assert caught.value.code is Code.PATCH_NOT_PRISTINE
+    assert list(outside.iterdir()) == []
+
+
 def test_linked_site_packages(site: Path, series: Series, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(site)

@@ -147,6 +147,15 @@ def test_exit_codes_of_a_patched_tree(applied: Path) -> None:
     )
 
 
+def test_a_message_that_is_no_text(tmp_path: Path) -> None:
+    message = tmp_path / "message"
+    message.write_bytes(b"\xff")
+    done = patch("export", "--new", "cpu/x.patch", "--message", str(message), "--to", str(tmp_path))
+    assert done.returncode == 2
+    assert "is no text in UTF-8" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_help_names_the_verbs() -> None:
     done = patch("--help")
     assert done.returncode == 0

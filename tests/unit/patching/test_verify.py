@@ -40,6 +40,7 @@ CASES = [
     ("[CPU] Step 0", "Step 0", "the subject is not"),
     ("[CPU] Step", "[CPU]\n Step", "the subject is not plain ASCII, folded at column 78"),
     ("What it does.", "What vllm_av needs.", "it mentions vllm_av"),
+    ("What it does.", "---\nHidden.", "git would take '---' for the end of the message"),
     ("+line_3 = 33", "+import vllm_av", "it mentions vllm_av"),
     ("+line_3 = 33", "+line_3 = (", "vllm/config.py: does not compile"),
     ("+line_3 = 33", "+line_3 = 34", "line 14 is 'index"),
@@ -105,6 +106,19 @@ def test_what_a_series_may_not_list(root: Path, series: Series, text: str, why: 
     with pytest.raises(PatchError, match=why) as caught:
         read_series(root, "0.32.0")
     assert caught.value.code is Code.PATCH_SERIES
+
+
+def test_files_that_cannot_be_read(tree: Tree, root: Path, series: Series) -> None:
+    patch = series.folder / "cpu/step-1.patch"
+    patch.unlink()
+    patch.mkdir()
+    (problem,) = verify(root, tree_source(tree)).problems
+    assert problem.startswith("cpu/step-1.patch: cannot be read (")
+    with pytest.raises(PatchError, match=r"step-1\.patch cannot be read"):
+        read_series(root, "0.32.0")
+    (series.folder / "series").write_bytes(b"cpu/\xff.patch\n")
+    with pytest.raises(PatchError, match="no text in UTF-8"):
+        read_series(root, "0.32.0")
 
 
 def test_versions_are_in_order_and_local_ones_are_served(root: Path) -> None:
