@@ -9,6 +9,7 @@ import triton.language as tl
 from triton.runtime.jit import JITFunction
 
 from vllm_av.cpu.launcher import Launcher
+from vllm_av.cpu.surroundings import surroundings
 from vllm_av.errors import Code, KernelError
 
 
@@ -207,3 +208,23 @@ def test_the_default_of_a_callee_is_in_the_name(tmp_path, monkeypatch):
         out = torch.zeros(1)
         Launcher(_calling(_adding(default)))((1,), (out,), {})
         assert out.item() == default
+
+
+class _Lazy:
+    @property
+    def width(self) -> int:
+        raise ImportError("no such module")
+
+
+LAZY = _Lazy()
+
+
+@triton.jit
+def _may_ask(out_ptr, ASK: tl.constexpr):
+    tl.store(out_ptr, LAZY.width if ASK else WIDTH)
+
+
+def test_what_cannot_be_read_is_not_in_the_name():
+    found = surroundings(_may_ask.fn)
+    assert "_may_ask WIDTH" in found
+    assert "LAZY.width" not in found

@@ -167,31 +167,6 @@ def test_what_nothing_can_run_is_refused_in_one_line():
     assert "\n" not in str(error.value)
 
 
-class _Lazy:
-    @property
-    def width(self) -> int:
-        raise ImportError("no such module")
-
-
-LAZY = _Lazy()
-
-
-@triton.jit
-def _never_asks(out_ptr, ASK: tl.constexpr):
-    if ASK:
-        tl.store(out_ptr, LAZY.width)
-    else:
-        tl.store(out_ptr, 5)
-
-
-def test_a_value_around_the_kernel_that_cannot_be_read_is_only_missed_where_it_is_used():
-    out = torch.zeros(1)
-    _never_asks[(1,)](out, False)
-    assert out.item() == 5
-    with pytest.raises(KernelError, match="no such module"):
-        _never_asks[(1,)](out, True)
-
-
 def test_an_empty_tensor_is_no_mistake():
     out = torch.zeros(1)
     _closure_free[(0,)](torch.zeros(0), 1)
