@@ -57,12 +57,24 @@ def digest(parts: Iterable[str | bytes]) -> str:
     return total.hexdigest()
 
 
+PIP_KEPT = {
+    *("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "NO_INDEX", "TRUSTED_HOST", "CONFIG_FILE"),
+    *("CERT", "CLIENT_CERT", "PROXY", "TIMEOUT", "DEFAULT_TIMEOUT", "RETRIES", "KEYRING_PROVIDER"),
+    *("CACHE_DIR", "NO_CACHE_DIR"),
+}
+
+
 def clean_env() -> dict[str, str]:
     """The environment for children: one that a user's own Python settings cannot bend."""
-    dropped = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_USER", "PIP_TARGET", "PIP_PREFIX"}
+    dropped = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     # The step that imports vLLM leaves the bytecode of thousands of modules for those after it.
     dropped |= {"PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
-    env = {name: value for name, value in os.environ.items() if name not in dropped}
+    # Of pip's settings those that say from where it installs, and none that say what or whereto.
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in dropped and (not name.startswith("PIP_") or name[4:] in PIP_KEPT)
+    }
     return {
         **env,
         "HF_HUB_OFFLINE": "1",

@@ -44,7 +44,7 @@ def _run(place: Place, steps: tuple[Step, ...], lock_fd: int) -> int:
         try:
             # A step's key holds the key of the one before it.
             key = digest([key, step.name, step.key(place)])
-            if sound and _stamped(place, step) == key:
+            if sound and _stamped(place, step) == key and step.holds(place):
                 continue
             log = place.logs / f"{step.name}.log"
             log.unlink(missing_ok=True)

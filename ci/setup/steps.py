@@ -4,7 +4,8 @@ Rule: a step may be killed at any point and started again. Each leaves its stamp
 work is whole, and a stamp holds the key of everything before it.
 """
 
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from ci.setup.child import Runner, reason
 from ci.setup.environment import make_venv
 from ci.setup.machine import check_machine
 from ci.setup.pins import installed, normal, read_pins, sweep
-from ci.setup.place import Place, digest
+from ci.setup.place import Place, clean_env, digest
 from ci.setup.repair import companions_to_remove
 from vllm_av.errors import Code, SetupError
 
@@ -31,11 +32,14 @@ class Step:
         name: as shown; also the name of its stamp and its log.
         key: a hash of what its result depends on, beside the steps before it.
         work: does it, or raises :class:`SetupError`.
+        holds: whether its result is still there, where others than set-up can undo it; asked
+            on every run.
     """
 
     name: str
     key: Callable[[Place], str]
     work: Callable[[Place, Runner], None]
+    holds: Callable[[Place], bool] = lambda place: True
 
 
 def _machine(place: Place, runner: Runner) -> None:
@@ -55,6 +59,7 @@ def _torch(place: Place, runner: Runner) -> None:
         code, output = _pip(place, runner, ["--index-url", TORCH_INDEX, pin])
     if code:
         raise _pip_failed(runner, pin, output)
+    _require(place, runner, {"torch": pins["torch"]})
 
 
 def _packages(place: Place, runner: Runner) -> None:
@@ -72,6 +77,7 @@ def _packages(place: Place, runner: Runner) -> None:
     code, output = _pip(place, runner, ["-r", str(wanted)], fraction)
     if code:
         raise _pip_failed(runner, "the locked packages", output)
+    _require(place, runner, pins)
 
 
 def _collected(log: Path, before: int) -> int:
@@ -114,6 +120,13 @@ def _patches(place: Place, runner: Runner) -> None:
         )
 
 
+def _is_patched(place: Place) -> bool:
+    """`vllm-av patch revert` and every installer of vLLM undo it."""
+    command = [str(place.venv_python), "-m", "vllm_av", "patch", "status"]
+    asked = subprocess.run(command, cwd=place.root, env=clean_env(), capture_output=True)
+    return asked.returncode == 0
+
+
 def _pip(
     place: Place,
     runner: Runner,
@@ -132,6 +145,15 @@ def _pip_failed(runner: Runner, what: str, output: str) -> SetupError:
         allowed="a package index that serves the versions in requirements.lock, and disk for them",
         fix=f"read {_shown(runner)}, mend it, and run make again",
     )
+
+
+def _require(place: Place, runner: Runner, pins: Mapping[str, str]) -> None:
+    """A pip that is configured to install nothing, or elsewhere, reports success all the same."""
+    there = installed(place.site)
+    lacking = [f"{name}=={pins[name]}" for name in pins if there.get(name) != pins[name]]
+    if lacking:
+        said = f"pip says that all is well, and {lacking[0]} is not in {place.site}"
+        raise _pip_failed(runner, f"{len(lacking)} of the locked packages", said)
 
 
 def _shown(runner: Runner) -> str:
@@ -177,5 +199,5 @@ STEPS = (
     Step("packages", _lock_key, _packages),
     Step("project", _project_key, _project),
     Step("imports", _nothing, _imports),
-    Step("patches", _patches_key, _patches),
+    Step("patches", _patches_key, _patches, _is_patched),
 )

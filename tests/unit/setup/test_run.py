@@ -82,6 +82,17 @@ def test_a_change_redoes_its_step_and_all_after_it(tmp_path: Path) -> None:
     assert script.go(tmp_path) == (0, ["b"])
 
 
+def test_a_result_that_somebody_undid_is_made_again(tmp_path: Path) -> None:
+    script = Script()
+    script.go(tmp_path)
+    *others, last = script.steps()
+    script.ran = []
+    for there in (True, False):
+        steps = (*others, Step(last.name, last.key, last.work, lambda place, there=there: there))
+        assert run(sys.executable, tmp_path, steps) == 0
+        assert script.ran == ([] if there else ["b"])
+
+
 def test_without_the_environment_everything_is_done_again(tmp_path: Path) -> None:
     script = Script()
     script.go(tmp_path)

