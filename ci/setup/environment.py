@@ -1,6 +1,7 @@
 """Make ``.venv``, or take the one that is there if it is fit."""
 
 import shutil
+from pathlib import Path
 
 from ci.setup.child import Runner, reason
 from ci.setup.pins import installed
@@ -14,22 +15,26 @@ _PROBE = f"import sys, pip; sys.exit(sys.version_info[:2] != {VERSION})"
 def make_venv(place: Place, runner: Runner, pins: dict[str, str]) -> None:
     """Leave a virtual environment of the right Python, with pip, at ``place.venv``.
 
-    What is there is taken if it is whole and holds no other version of vLLM than the lock's.
+    What set-up made is taken if it is whole and holds no other version of vLLM than the lock's,
+    and is made anew if not. What somebody else made is neither used nor removed.
 
     Raises:
         SetupError: ``AV-SETUP-VENV`` if something else is in the way, or venv fails.
     """
+    shutil.rmtree(_old(place), ignore_errors=True)
     if place.venv.exists() or place.venv.is_symlink():
         if not _is_ours(place):
             raise SetupError(
                 Code.SETUP_VENV,
-                given=f"{place.venv} is there and is no virtual environment",
-                allowed="a virtual environment, or nothing",
+                given=f"{place.venv} is there, and set-up did not make it",
+                allowed="one that set-up made, or nothing",
                 fix="move it away and run make again",
             )
         if _is_fit(place, runner, pins):
             return
         _remove(place)
+    # First the mark that it is set-up's own, so that a killed one can be made anew.
+    place.stamps.mkdir(parents=True, exist_ok=True)
     code, output = runner.run([place.python, "-m", "venv", str(place.venv)])
     if code:
         raise SetupError(
@@ -42,19 +47,19 @@ def make_venv(place: Place, runner: Runner, pins: dict[str, str]) -> None:
 
 def _remove(place: Place) -> None:
     """Move it away first: half of an environment must never look like a whole one."""
-    old = place.logs / "old-environment"
-    shutil.rmtree(old, ignore_errors=True)
-    place.venv.rename(old)
-    shutil.rmtree(old)
+    place.venv.rename(_old(place))
+    shutil.rmtree(_old(place))
+
+
+def _old(place: Place) -> Path:
+    return place.logs / "old-environment"
 
 
 def _is_ours(place: Place) -> bool:
-    """A virtual environment, or the beginning of one that was killed."""
-    venv = place.venv
-    if venv.is_symlink() or not venv.is_dir():
+    """Marked by set-up, or empty."""
+    if place.venv.is_symlink() or not place.venv.is_dir():
         return False
-    begun = {"bin", "include", "lib", "lib64", "pyvenv.cfg"}
-    return (venv / "pyvenv.cfg").is_file() or {path.name for path in venv.iterdir()} <= begun
+    return place.stamps.is_dir() or not any(place.venv.iterdir())
 
 
 def _is_fit(place: Place, runner: Runner, pins: dict[str, str]) -> bool:
