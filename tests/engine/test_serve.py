@@ -166,6 +166,7 @@ def test_a_signal_ends_it_cleanly_and_leaves_nobody(server: Server) -> None:
     assert not server.healthy()
     log = server.log.read_text(errors="replace")
     # vLLM may log an EngineDeadError of its output handler here: it stops the engine before it.
-    assert "all workers exited gracefully" in log
+    # On a busy machine vLLM sends its workers a second signal after five seconds; killed is none.
+    assert "request processing complete; starting resource teardown" in log
     assert "Application shutdown complete" in log
     assert "force killing" not in log
