@@ -87,10 +87,12 @@ def _stamped(place: Place, step: Step) -> str | None:
 
 
 def _stamp(place: Place, done: dict[str, str]) -> None:
-    """Leave each stamp whole or not at all; they have no place before there is an environment."""
-    if not place.venv.is_dir():
+    """Leave each stamp whole or not at all; they have no place before there is an environment.
+
+    Their folder marks an environment as set-up's own, so only the step that makes one makes it.
+    """
+    if not place.stamps.is_dir():
         return
-    place.stamps.mkdir(exist_ok=True)
     for name, key in done.items():
         new = place.stamps / f"{name}.new"
         new.write_text(key)

@@ -40,6 +40,7 @@ class Script:
             self.ran.append(name)
             if name in self.fails:
                 raise SetupError(Code.SETUP_INSTALL, f"{name} broke", "whole", "mend it")
+            place.stamps.mkdir(parents=True, exist_ok=True)
             place.venv_python.parent.mkdir(parents=True, exist_ok=True)
             place.venv_python.touch()
 
@@ -105,6 +106,20 @@ def test_an_environment_whose_python_is_gone_is_made_again(tmp_path: Path) -> No
     script.go(tmp_path)
     Place(tmp_path, "").venv_python.unlink()
     assert script.go(tmp_path) == (0, ["venv", "a", "b"])
+
+
+def test_an_environment_of_somebody_else_is_never_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Place(tmp_path, sys.executable)
+    place.lock.write_text("torch==1\n")
+    place.venv_python.parent.mkdir(parents=True)
+    place.venv_python.touch()
+    first = Step("first", lambda place: "", lambda place, runner: None)
+    for _ in range(2):
+        assert run(sys.executable, tmp_path, (first, STEPS[1])) == 2
+        assert "[AV-SETUP-VENV]" in capsys.readouterr().err
+    assert place.venv_python.exists()
 
 
 def test_a_half_written_stamp_does_not_count(tmp_path: Path) -> None:
@@ -173,6 +188,7 @@ from ci.setup.run import run
 from ci.setup.steps import Step
 
 def work(place, runner):
+    place.stamps.mkdir(parents=True, exist_ok=True)
     place.venv_python.parent.mkdir(parents=True, exist_ok=True)
     place.venv_python.touch()
     runner.run(["sh", "-c", sys.argv[2]])
