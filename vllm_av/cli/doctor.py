@@ -8,6 +8,7 @@ import typer
 from vllm_av import __version__
 from vllm_av.cli.output import EXIT_NO, emit
 from vllm_av.doctor import Report, examine
+from vllm_av.doctor.settings import plain
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -66,7 +67,7 @@ def _section(title: str) -> None:
 
 
 def _row(name: str, value: str) -> None:
-    typer.echo(f"  {name:<20} {value}" if name else f"  {value}")
+    typer.echo(plain(f"  {name:<20} {value}" if name else f"  {value}"))
 
 
 def _rows(name: str, values: Iterable[object], nothing: str = "none") -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from vllm_av.doctor.dists import Installed
 from vllm_av.doctor.machine import Machine
+from vllm_av.doctor.settings import shown
 from vllm_av.environment import COMPANIONS
 from vllm_av.errors import Code
 
@@ -82,7 +83,7 @@ def find_plugin(installed: Installed, environ: Mapping[str, str]) -> Iterator[Fi
         yield Finding(
             "fault",
             Code.ENV_PLUGIN,
-            f"VLLM_PLUGINS={allowed} keeps vllm_av out",
+            f"VLLM_PLUGINS={shown('VLLM_PLUGINS', allowed)} keeps vllm_av out",
             "VLLM_PLUGINS unset, or with vllm_av among its names",
             "add vllm_av to VLLM_PLUGINS",
         )
@@ -155,7 +156,8 @@ def find_machine(
         yield Finding(
             "advice",
             Code.ENV_THREADS,
-            f"{machine.cores} cores, and VLLM_CPU_OMP_THREADS_BIND is {bind or 'not set'}",
+            f"{machine.cores} cores, and VLLM_CPU_OMP_THREADS_BIND is "
+            f"{shown('VLLM_CPU_OMP_THREADS_BIND', bind) if bind else 'not set'}",
             "nobind on few cores, where bound OpenMP threads spin against the engine's own",
             "run: export VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1",
         )

@@ -96,7 +96,9 @@ def _nvidia(root: Path) -> list[Gpu]:
     if shutil.which("nvidia-smi"):
         command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
         try:
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+            answer = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=20, check=True
+            )
             return parse_nvidia_smi(answer.stdout)
         except (OSError, subprocess.SubprocessError):
             pass

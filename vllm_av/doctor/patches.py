@@ -38,7 +38,7 @@ def read_patches() -> Patches:
         return Patches(UNKNOWN, f"the patch tool cannot be loaded ({error})", Code.VERB_IMPORT)
     except VllmAvError as error:
         return Patches(UNKNOWN, f"{error.given}; {error.fix}", error.code)
-    except OSError as error:
+    except Exception as error:  # a spoilt tree is to be reported, whatever it breaks
         return Patches(UNKNOWN, f"the installed vLLM cannot be read ({error})", Code.PATCH_STATE)
     return Patches(found.state.value, found.line, None, found.patches, found.files)
 
