@@ -32,7 +32,10 @@ def cache_dir() -> Path:
 def _chosen() -> Path:
     own = os.environ.get("VLLM_AV_CACHE")
     if own:
-        return Path(own).expanduser().absolute()
+        try:
+            return Path(own).expanduser().absolute()
+        except RuntimeError as error:  # no such user
+            raise _unusable(Path(own), str(error)) from error
     xdg = os.environ.get("XDG_CACHE_HOME")
     base = Path(xdg) if xdg and os.path.isabs(xdg) else Path.home() / ".cache"
     return base / "vllm_av"

@@ -7,7 +7,7 @@ Exit codes: 0 yes; 1 no (the verb ran and the answer is bad, or what it found fo
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import typer
@@ -40,5 +40,7 @@ def fail(error: VllmAvError, *, as_json: bool) -> NoReturn:
     if as_json:
         typer.echo(json.dumps({"error": error.as_dict()}, indent=2, sort_keys=True))
     else:
-        print(f"error: {error}", file=sys.stderr)
+        # A reader who has gone, or a full disk, changes nothing about the exit code.
+        with suppress(OSError):
+            print(f"error: {error}", file=sys.stderr, flush=True)
     raise typer.Exit(EXIT_NO if error.code in REFUSALS else EXIT_MISTAKE)
