@@ -35,6 +35,15 @@ def test_our_own_variable_goes_before_xdg(tmp_path: Path, monkeypatch: pytest.Mo
     assert cache_dir() == tmp_path / "home/mine"
 
 
+def test_the_home_of_a_user_who_does_not_exist_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VLLM_AV_CACHE", "~no-such-user/x")
+    with pytest.raises(SetupError, match="no-such-user") as caught:
+        cache_dir()
+    assert caught.value.code is Code.CACHE_DIR
+
+
 def test_a_file_in_the_way_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("VLLM_AV_CACHE", str(tmp_path / "file"))

@@ -1,6 +1,7 @@
 """The verb ``doctor``, run as a user runs it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,3 +52,17 @@ def test_text_says_the_same_for_people() -> None:
     for finding in report["findings"]:
         assert f"{finding['level']}: [{finding['code']}]" in answer.stdout
     assert f"vllm_av              {report['vllm_av']}" in answer.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_an_environment_that_is_no_text_stops_nothing(arguments: list[str]) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", "vllm_av", "doctor", *arguments],
+        env={**os.environb, b"VLLM_PLUGINS": b"vllm_av,\xff\x1b[2J"},
+        capture_output=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert answer.stderr == b""
+    assert b"\\udcff" in answer.stdout
+    assert b"\x1b" not in answer.stdout

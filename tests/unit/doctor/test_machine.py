@@ -74,3 +74,14 @@ def test_an_nvidia_smi_that_fails_falls_back_to_the_drivers_files(
     monkeypatch.setattr(machine.subprocess, "run", fails)
     _write(tmp_path, "proc/driver/nvidia/gpus/0/information", "Model: NVIDIA L4\n")
     assert look(tmp_path).gpus == (Gpu("nvidia", "NVIDIA L4"),)
+
+
+def test_an_nvidia_smi_that_prints_no_text_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\nprintf 'GPU \\377, 9.0, 1, 570.1\\n'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(machine.shutil, "which", lambda name: str(tool))
+    assert look(tmp_path / "root").gpus == (Gpu("nvidia", "GPU \ufffd", "9.0", 1, "570.1"),)

@@ -1,5 +1,6 @@
 """The patch status as the doctor sees it."""
 
+import csv
 import sys
 
 import pytest
@@ -22,6 +23,7 @@ def test_the_answer_of_the_patch_tool_is_passed_on(monkeypatch: pytest.MonkeyPat
     [
         (PatchError(Code.PATCH_TWO_VLLM, "two", "one", "fix"), Code.PATCH_TWO_VLLM, "two; fix"),
         (PermissionError("denied"), Code.PATCH_STATE, "denied"),
+        (csv.Error("a record of bytes"), Code.PATCH_STATE, "a record of bytes"),
     ],
 )
 def test_a_tool_that_refuses_stops_nothing(
