@@ -107,6 +107,8 @@ def _parse_one(lines: Sequence[bytes], at: int) -> tuple[FileDiff, int]:
     while at < len(lines) and lines[at].startswith(b"@@ "):
         hunk, at = _parse_hunk(lines, at, path)
         found.append(hunk)
+    if not found and old_mode == new_mode:
+        raise malformed(f"{path}: nothing is changed")
     return FileDiff(path, old_mode, new_mode, tuple(found)), at
 
 

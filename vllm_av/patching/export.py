@@ -13,12 +13,14 @@ from typing import Any
 
 from vllm_av.errors import Code, PatchError
 from vllm_av.patching.diff import REGULAR, malformed, render_diff
+from vllm_av.patching.edge import told
 from vllm_av.patching.files import make_folder, not_written, replace_file
 from vllm_av.patching.mail import Patch, compose, compose_head, faults
 from vllm_av.patching.script import compare, split_lines
 from vllm_av.patching.series import PACKAGED, Files, Series, Step, apply_patch, refuse_bad_name
 from vllm_av.patching.state import load_manifest
 from vllm_av.patching.tree import PACKAGE, Source, Tree
+from vllm_av.patching.verify import problems_of
 
 _NO_TEXT = {".so", ".pyc"}
 
@@ -75,6 +77,13 @@ def edited_files(tree: Tree, source: Source, series: Series) -> tuple[list[Step]
             if content != files[path]:
                 edited[path] = content
         elif not tree.is_pristine(path, content):
+            if path not in tree.record and (tree.site / path).is_symlink():
+                raise PatchError(
+                    Code.PATCH_EXPORT,
+                    f"{path} is a new link",
+                    "new files are plain files",
+                    "put a file in its place, or remove it",
+                )
             edited[path] = content
     return steps, edited
 
@@ -160,6 +169,7 @@ def render_change(path: str, old: bytes | None, new: bytes | None) -> bytes:
     return render_diff(path, old, new, script, old_mode, new_mode)
 
 
+@told()
 def export(
     tree: Tree,
     source: Source,
@@ -201,6 +211,14 @@ def export(
             result |= step.after
         before = {path: result[path] if path in result else source.read(path) for path in edited}
         patches.append(new_patch(*new, before, edited, date))
+    exported = Series(series.version, to, tuple(patches))
+    if problems := problems_of(exported, source):
+        raise PatchError(
+            Code.PATCH_EXPORT,
+            f"verify would refuse the exported series: {'; '.join(problems)}",
+            "a series that verify accepts",
+            "mend that in the patched vLLM, or in the message, and export again",
+        )
     texts = {patch.name: patch.text for patch in patches}
     listing = (series.folder / "series").read_bytes()
     texts["series"] = listing + (f"{new[0]}\n".encode() if new else b"")

@@ -74,6 +74,7 @@ def make_folder(folder: Path) -> None:
     if not folder.is_dir():
         make_folder(folder.parent)
         os.mkdir(folder)
+        os.chmod(folder, 0o755)  # as the installer's: whoever reads vLLM may ask for its status
 
 
 def same_owner(path: Path, model: Path) -> None:

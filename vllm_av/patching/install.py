@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vllm_av.errors import Code, PatchError
+from vllm_av.patching.edge import told
 from vllm_av.patching.files import locked
 from vllm_av.patching.goal import Goal, goal_of, pristine_bytecode, pristine_files
 from vllm_av.patching.inuse import refuse_if_used
-from vllm_av.patching.recovery import clean_up, outlived, recover
+from vllm_av.patching.recovery import clean_up, discard_damaged, outlived, recover
 from vllm_av.patching.series import Series
 from vllm_av.patching.state import (
     ORIGINALS,
@@ -52,6 +53,13 @@ def select(series: Series, tree: Tree, groups: Sequence[str] = ()) -> Series:
     Raises:
         PatchError: AV-PATCH-NO-SERIES, on a group without patches.
     """
+    if not series.patches:
+        raise PatchError(
+            Code.PATCH_NO_SERIES,
+            f"the series for {series.version} lists no patch",
+            "at least one",
+            "install vllm_av again",
+        )
     wanted = groups or [group for group in series.groups if group in groups_for(*_id(tree))]
     unknown = set(wanted) - set(series.groups)
     if unknown or not wanted:
@@ -65,6 +73,7 @@ def select(series: Series, tree: Tree, groups: Sequence[str] = ()) -> Series:
     return series.only(wanted)
 
 
+@told()
 def apply(tree: Tree, series: Series) -> Outcome:
     """Bring the tree to the state of ``series``, from pristine or from another state of ours.
 
@@ -91,6 +100,7 @@ def apply(tree: Tree, series: Series) -> Outcome:
     return Outcome(done, names, files, notes)
 
 
+@told()
 def revert(tree: Tree) -> Outcome:
     """Give every file back as the wheel brought it.
 
@@ -119,6 +129,8 @@ def _id(tree: Tree) -> tuple[str, str]:
 def _mend(tree: Tree, verb: str) -> tuple[str, ...]:
     """End what a stopped command began; forget a record of a vLLM that is gone."""
     notes = []
+    if note := discard_damaged(tree):
+        notes.append(note)
     if pending(tree):
         refuse_if_used(tree, verb)
     if note := recover(tree):

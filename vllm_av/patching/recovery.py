@@ -7,6 +7,8 @@ then nothing is done, unless the whole vLLM was installed again in the meantime.
 import os
 from collections.abc import Sequence
 
+from vllm_av.errors import PatchError
+from vllm_av.patching.files import remove_folder
 from vllm_av.patching.state import (
     MANIFEST,
     Change,
@@ -33,7 +35,7 @@ from vllm_av.patching.transaction import (
     run,
     state_at,
 )
-from vllm_av.patching.tree import Tree
+from vllm_av.patching.tree import PACKAGE, Tree
 
 
 def leftovers(tree: Tree) -> bool:
@@ -43,6 +45,28 @@ def leftovers(tree: Tree) -> bool:
     return (tree.state / FOLDER).exists() or (
         tree.state.exists() and not (tree.state / MANIFEST).exists()
     )
+
+
+def discard_damaged(tree: Tree) -> str | None:
+    """Remove a record that cannot be read, where vLLM is as the wheel brought it; says so.
+
+    Raises:
+        PatchError: AV-PATCH-STATE, where a file is otherwise: the record alone knows what to do.
+    """
+    try:
+        pending(tree)
+        load_manifest(tree)
+    except PatchError:
+        if tree.state.is_symlink() or not tree.state.is_dir() or not _as_installed(tree):
+            raise
+        remove_folder(tree.state)
+        return "removed a damaged record: every file of vLLM is as the wheel brought it"
+    return None
+
+
+def _as_installed(tree: Tree) -> bool:
+    listed = (path for path in tree.record if path.startswith(f"{PACKAGE}/"))
+    return all(tree.is_pristine(path, tree.read(path)) for path in listed)
 
 
 def recover(tree: Tree) -> str | None:

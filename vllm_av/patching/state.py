@@ -8,20 +8,32 @@
 Rule: written whole and renamed into place, so that a reader sees all of it or none.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from glob import escape as glob_escape
 from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from vllm_av.errors import Code, PatchError
 from vllm_av.patching.tree import Tree, digest
 
 MANIFEST = "manifest.json"
 ORIGINALS = "originals"
+
+
+def _below(path: str) -> str:
+    if not path or "\0" in path or {"", ".", ".."} & set(path.split("/")):
+        raise ValueError("no path below site-packages")
+    return path
+
+
+PathBelow = Annotated[str, AfterValidator(_below)]
+"""A path below site-packages, as patches name it: the record may not lead out of the tree."""
 
 
 class _Frozen(BaseModel):
@@ -32,9 +44,9 @@ class FileState(_Frozen):
     """What a file is, apart from its bytes."""
 
     sha256: str
-    mode: int
+    mode: Annotated[int, Field(ge=0, le=0o777)]
     """Permission bits."""
-    mtime_ns: int
+    mtime_ns: Annotated[int, Field(gt=-(2**63), lt=2**63)]
     link: str | None = None
     """Where the name is a symbolic link (some installers link to their cache): its target."""
 
@@ -47,7 +59,7 @@ class FileState(_Frozen):
 class Change(_Frozen):
     """One file before and after; None: there is no such file."""
 
-    path: str
+    path: PathBelow
     before: FileState | None
     after: FileState | None
 
@@ -67,7 +79,7 @@ class PatchId(_Frozen):
 class Manifest(_Frozen):
     """What is applied to a tree, and what the tree was before."""
 
-    format: int = 1
+    format: Literal[1] = 1
     dist: str
     version: str
     """The vLLM that was patched."""
@@ -79,7 +91,7 @@ class Manifest(_Frozen):
     applied_at: str
     """UTC, ISO 8601."""
     changes: tuple[Change, ...]
-    folders: tuple[str, ...]
+    folders: tuple[PathBelow, ...]
     """Folders that the series made, deepest last."""
 
     @property
@@ -99,9 +111,11 @@ class Snapshot:
 def snapshot(path: Path) -> Snapshot | None:
     """A file as it is now; None where there is none."""
     try:
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "no plain file", str(path))
         content = path.read_bytes()
         link = os.readlink(path) if path.is_symlink() else None
-        facts = path.stat()
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -111,7 +125,7 @@ def snapshot(path: Path) -> Snapshot | None:
             "the files that a series touches are plain files that the user may read",
             "mend that and run the command again",
         ) from error
-    mode = stat.S_IMODE(facts.st_mode)
+    mode = stat.S_IMODE(facts.st_mode) & 0o777
     return Snapshot(FileState.of(content, mode, facts.st_mtime_ns, link), content)
 
 
@@ -138,15 +152,38 @@ def source_of(bytecode: str) -> str:
     return (path.parent.parent / f"{path.name.partition('.')[0]}.py").as_posix()
 
 
+def read_record(tree: Tree, name: str) -> bytes | None:
+    """A file of the record; None where there is none.
+
+    Raises:
+        PatchError: AV-PATCH-STATE, where the record or that file is something else.
+    """
+    if tree.state.is_symlink() or (tree.state.exists() and not tree.state.is_dir()):
+        raise PatchError(
+            Code.PATCH_STATE,
+            f"{tree.state} is no folder of its own",
+            "the folder that vllm_av keeps its record in, or nothing",
+            "move it away and run the command again",
+        )
+    path = tree.state / name
+    try:
+        if not path.is_file() and os.path.lexists(path):
+            raise damaged(tree, f"{name} is no plain file")
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        raise damaged(tree, f"{path.parent.name} is no folder") from None
+
+
 def load_manifest(tree: Tree) -> Manifest | None:
     """What is applied; None where nothing is.
 
     Raises:
         PatchError: AV-PATCH-STATE, where the record cannot be read.
     """
-    try:
-        text = (tree.state / MANIFEST).read_bytes()
-    except FileNotFoundError:
+    text = read_record(tree, MANIFEST)
+    if text is None:
         return None
     try:
         return Manifest.model_validate_json(text)
@@ -164,7 +201,7 @@ def original(tree: Tree, change: Change) -> Snapshot | None:
         return None
     try:
         content = (tree.state / ORIGINALS / change.path).read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise damaged(tree, f"the original of {change.path} is gone") from None
     if digest(content) != change.before.sha256:
         raise damaged(tree, f"the original of {change.path} was changed")
@@ -177,7 +214,8 @@ def damaged(tree: Tree, what: str) -> PatchError:
         Code.PATCH_STATE,
         f"{what} in {tree.state}",
         "the record is as vllm_av wrote it",
-        f"install {tree.dist}=={tree.version} again (pip install --force-reinstall --no-deps)",
+        f"install {tree.dist}=={tree.version} again (pip install --force-reinstall --no-deps); "
+        "the next apply or revert then removes the record",
     )
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from vllm_av.errors import Code, PatchError
+from vllm_av.patching.edge import told
 from vllm_av.patching.files import locked
 from vllm_av.patching.goal import pristine_files
 from vllm_av.patching.install import select, to_undo_edits
 from vllm_av.patching.recovery import leftovers, outlived
 from vllm_av.patching.series import Series, read_series, series_root, versions
-from vllm_av.patching.state import Manifest, drifted, load_manifest, named, put_back
+from vllm_av.patching.state import Manifest, drifted, load_manifest, named, original, put_back
 from vllm_av.patching.transaction import pending
 from vllm_av.patching.tree import Tree, find_tree
 
@@ -31,6 +32,8 @@ class State(StrEnum):
     """Nothing is applied, and somebody edited files that the series would change."""
     INCOMPLETE = "incomplete"
     """Applied, but some files are as the wheel brought them: somebody put them back."""
+    DAMAGED = "damaged"
+    """Applied, but the stored originals are not those that were stored: no way back."""
     UNRECORDED = "unrecorded"
     """The files are patched by other means, or the record of it is lost."""
     INTERRUPTED = "interrupted"
@@ -66,6 +69,7 @@ class Status:
         return asdict(self)
 
 
+@told()
 def status(site: Path | None = None) -> Status:
     """The state of this interpreter's vLLM, or of the one below ``site``.
 
@@ -143,6 +147,11 @@ def _patched(tree: Tree, manifest: Manifest, series: Series | None) -> Status:
     if missed := put_back(tree.site, manifest.sources):
         line = f"the original again: {named(tree.site, missed)}; run `vllm-av patch apply`"
         return answer(State.INCOMPLETE, line, tuple(missed))
+    try:
+        for change in manifest.sources.values():
+            original(tree, change)
+    except PatchError as error:
+        return answer(State.DAMAGED, f"applied, but {error.given}; {error.fix}", ())
     when = f"{len(manifest.patches)} patches applied {manifest.applied_at}"
     by = f"by vllm_av {manifest.vllm_av}"
     files = tuple(path for path in manifest.sources if path != tree.record_path)

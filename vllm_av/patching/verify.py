@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_av.errors import PatchError
+from vllm_av.patching.edge import told
 from vllm_av.patching.goal import pristine_files
 from vllm_av.patching.mail import Patch, faults, parse_patch
 from vllm_av.patching.series import (
@@ -55,11 +56,13 @@ def tree_source(tree: Tree) -> Source:
     return Source(str(tree.site), tree.dist, tree.version, read)
 
 
+@told()
 def source_at(path: Path) -> Source:
     """The pristine files of a wheel, or of the vLLM below a folder."""
     return tree_source(find_tree(path)) if path.is_dir() else wheel_source(path)
 
 
+@told()
 def verify(root: Path, source: Source) -> Report:
     """Check the series below ``root`` for the vLLM that ``source`` holds.
 
@@ -79,13 +82,18 @@ def verify(root: Path, source: Source) -> Report:
             problems.append(f"{name}: cannot be read ({error.strerror})")
         except PatchError as error:
             problems.append(f"{name}: {error.given}")
-    for patch in patches:
-        problems += [f"{patch.name}: {fault}" for fault in faults(patch)]
-    for groups in _choices(patches):
-        chosen = Series(folder.name, folder, tuple(patches)).only(groups)
-        problems += [p for p in _apply_all(chosen, source) if p not in problems]
+    problems += problems_of(Series(folder.name, folder, tuple(patches)), source)
     added = {patch.name: patch.added for patch in patches}
     return Report(folder.name, source.label, added, tuple(problems))
+
+
+def problems_of(series: Series, source: Source) -> list[str]:
+    """What is wrong with patches that were read: their messages, and what they do."""
+    problems = [f"{patch.name}: {fault}" for patch in series.patches for fault in faults(patch)]
+    for groups in _choices(series.patches):
+        chosen = series.only(groups)
+        problems += [p for p in _apply_all(chosen, source) if p not in problems]
+    return problems
 
 
 def _choices(patches: Iterable[Patch]) -> list[set[str]]:
