@@ -1,7 +1,7 @@
 """How every verb answers: text for people, one JSON object for programs, one line for errors.
 
 Exit codes: 0 yes; 1 no (the verb ran and the answer is bad, or what it found forbade the change);
-2 the question was wrong.
+2 the question was wrong; 70 a fault of ours (:mod:`vllm_av.cli.main`).
 """
 
 import json
