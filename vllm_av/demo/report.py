@@ -111,11 +111,11 @@ def sentences(comparison: Comparison) -> list[str]:
 
 def _core(comparison: Comparison) -> str:
     loads = [load for result in comparison.arms.values() for load in result.loads]
-    shares = [load.cpu_seconds / load.seconds for load in loads]
+    share = min(1.0, *(load.cpu_seconds / load.seconds for load in loads))
     return (
-        f"While they were measured, the arms computed for {min(shares):.0%} to {max(shares):.0%} "
-        "of the time. What is missing from 100% went to waiting and to other work on this machine: "
-        "the more, the less the speeds say. The counts do not depend on it."
+        f"While they were measured, the arms had at least {share:.0%} of a core. The rest went to "
+        "waiting and to other work on this machine: the more, the less the speeds say. The counts "
+        "do not depend on it."
     )
 
 
