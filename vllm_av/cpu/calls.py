@@ -6,6 +6,7 @@ arguments given, so that constant arguments fold there.
 
 import ast
 import inspect
+from abc import abstractmethod
 from types import ModuleType
 from typing import Any
 
@@ -111,13 +112,13 @@ class Calls(Expressions):
             self.frame = outer
         return value
 
+    @abstractmethod
     def run_body(self, body: list[ast.stmt], env: Env) -> Value:
         """Statements; see :mod:`vllm_av.cpu.statements`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def remember(self, value: Value) -> None:
         """A value got a name: if computing it again costs, keep it when it is first computed."""
-        raise NotImplementedError
 
 
 def _evaluable(target: Any) -> bool:

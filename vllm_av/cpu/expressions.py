@@ -5,6 +5,7 @@ Rule: what is known while compiling is folded, the rest becomes values.
 
 import ast
 import builtins as python
+from abc import ABC, abstractmethod
 from typing import Any
 
 import triton.language as tl
@@ -49,7 +50,7 @@ _COMPARE = {
 _UNARY = {ast.USub: "neg", ast.Invert: "invert", ast.UAdd: "pos"}
 
 
-class Expressions(Builtins):
+class Expressions(Builtins, ABC):
     """Evaluates expressions in an environment."""
 
     frame: Frame
@@ -152,9 +153,9 @@ class Expressions(Builtins):
             set(),
         )
 
+    @abstractmethod
     def branch(self, test: Value, then: Any, other: Any, env: Env, live: set[str]) -> Value:
         """Control flow; see :mod:`vllm_av.cpu.statements`."""
-        raise NotImplementedError
 
     # -- attributes, subscripts
 
