@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.unit.patching.trees import MESSAGE, install, look, package
-from vllm_av.errors import PatchError
 from vllm_av.patching.install import select
 from vllm_av.patching.series import read_series, series_root
 from vllm_av.patching.tree import find_tree
@@ -105,10 +104,7 @@ def test_new_wants_a_message(tmp_path: Path) -> None:
 @pytest.fixture
 def applied(tmp_path: Path) -> Path:
     """The real files that the series changes, patched: all that a patch command reads."""
-    try:
-        here = find_tree()
-    except PatchError as error:
-        pytest.skip(str(error))
+    here = find_tree()
     series = select(read_series(series_root(), here.version), here)
     paths = {diff.path for step in series.patches for diff in step.diffs}
     site = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
