@@ -4,6 +4,7 @@
     ├── SetupError      the machine or the environment lacks something
     ├── PatchError      a patch series or a vLLM tree is not as it should be
     ├── KernelError     a Triton kernel cannot be compiled for the CPU
+    ├── ScorerError     a scorer does not exist, does not fit the drafter, or failed
     └── DemoError       the demonstration cannot run as asked
 
 Every error is one line: what was given, what is allowed, what to do.
@@ -96,6 +97,20 @@ class Code(StrEnum):
     """The record of what was applied is damaged or does not fit the tree."""
     PATCH_EXPORT = "AV-PATCH-EXPORT"
     """It is not clear which patch an edit belongs to, or there is nothing to export."""
+    PATCH_WHEEL = "AV-PATCH-WHEEL"
+    """The pristine wheel that a series is checked against cannot be fetched as it is pinned."""
+    SCORER_UNKNOWN = "AV-SCORER-UNKNOWN"
+    """No installed package brings a scorer of that name."""
+    SCORER_DUPLICATE = "AV-SCORER-DUPLICATE"
+    """Two scorers have one name."""
+    SCORER_BROKEN = "AV-SCORER-BROKEN"
+    """A scorer of another package cannot be imported, or is not what a scorer must be."""
+    SCORER_NEEDS = "AV-SCORER-NEEDS"
+    """A scorer needs draft logits or a confidence head, and the drafter has none."""
+    SCORER_LOSSY = "AV-SCORER-LOSSY"
+    """A scorer would bias what the engine generates, and ``allow_lossy`` is not set."""
+    SCORER_FAILED = "AV-SCORER-FAILED"
+    """A scorer raised an exception, which stopped the engine."""
     DEMO_CHECKPOINT = "AV-DEMO-CHECKPOINT"
     """The demonstration's target model is not installed, or it is another model."""
     DEMO_PROMPTS = "AV-DEMO-PROMPTS"
@@ -163,6 +178,10 @@ class PatchError(VllmAvError):
 
 class KernelError(VllmAvError):
     """A Triton kernel cannot be compiled for the CPU."""
+
+
+class ScorerError(VllmAvError):
+    """A scorer does not exist, does not fit the drafter, or failed."""
 
 
 class DemoError(VllmAvError):

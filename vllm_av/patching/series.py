@@ -1,7 +1,8 @@
 """A series: the ordered list of patches for one vLLM version, as shipped.
 
 Layout: ``<root>/<vllm version>/series`` names ``group/name.patch`` line by line; the files lie
-beside it. Rule: every patch is listed and everything listed exists (:func:`stray`).
+beside it, as does ``wheel.toml`` (:mod:`vllm_av.patching.wheels`). Rule: every patch is listed and
+everything listed exists (:func:`stray`).
 """
 
 import hashlib
@@ -19,6 +20,8 @@ from vllm_av.patching.tree import GROUPS
 
 PACKAGED = "_patches"
 """Where the wheel of vllm_av carries the series, below the package."""
+PIN = "wheel.toml"
+"""Which pristine wheel a series is checked against."""
 
 _ENTRY = re.compile(rf"({'|'.join(GROUPS)})/[A-Za-z0-9._-]+\.patch")
 
@@ -157,7 +160,7 @@ def refuse_bad_name(name: str) -> None:
 
 def stray(folder: Path) -> list[str]:
     """Files beside the series that it does not list."""
-    listed = {"series", *entries(folder)}
+    listed = {"series", PIN, *entries(folder)}
     files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     return sorted(set(files) - listed)
 

