@@ -24,6 +24,7 @@ EXIT_STDOUT_CLOSED = 1  # what typer and rich use themselves
 VERBS = {
     "patch": "Verify, apply, revert and export the patch series for vLLM.",
     "doctor": "Say what is installed here and what is wrong with it.",
+    "scorers": "List the scorers, what each needs, and what auto chooses.",
     "demo": "Run SmolLM2 in three arms and compare: none, fixed K, adaptive.",
 }
 """Verb -> its line in ``--help``; the module is ``vllm_av.cli.<verb>`` and holds ``app``."""

@@ -1,0 +1,51 @@
+"""From what the user wrote to the scorer that vLLM calls.
+
+Rule: everything that can be refused is refused before the scorer is built, the rest before it is
+asked for a prediction.
+"""
+
+from vllm_av.errors import Code, ScorerError
+from vllm_av.scorers.base import ScorerContext
+from vllm_av.scorers.guard import GuardedScorer, guarded
+from vllm_av.scorers.registry import load
+from vllm_av.scorers.select import Selection, require, select
+from vllm_av.scorers.traits import Traits, check_methods, traits_of
+
+
+def build(context: ScorerContext) -> tuple[GuardedScorer, Selection]:
+    """The scorer that ``context.config`` asks for, and why it is that one.
+
+    Raises:
+        ScorerError: it does not exist, is broken, does not fit the drafter, or is lossy.
+    """
+    offered = {
+        "has_head": context.confidence_head is not None,
+        "has_logits": context.has_draft_logits,
+    }
+    selection = select(context.config.scorer, **offered)
+    name = selection.name
+    kind = load(name)
+    _admit(name, traits_of(name, kind), context, offered)
+    scorer = guarded(name, "its constructor", kind, context)
+    # Asked again: an object may say something else than its class.
+    traits = traits_of(name, scorer)
+    _admit(name, traits, context, offered)
+    check_methods(name, scorer, traits)
+    return GuardedScorer(name, scorer, traits), selection
+
+
+def _admit(name: str, traits: Traits, context: ScorerContext, offered: dict[str, bool]) -> None:
+    require(
+        name,
+        needs_head=traits.needs_confidence_head,
+        needs_logits=traits.needs_draft_logits,
+        **offered,
+    )
+    if traits.lossy and not context.config.allow_lossy:
+        raise ScorerError(
+            Code.SCORER_LOSSY,
+            given=f"the scorer {name!r} looks at the drawn tokens, so what is generated would not "
+            "follow the target's distribution",
+            allowed="a prefix-measurable scorer",
+            fix='choose another scorer, or accept the bias by "allow_lossy": true',
+        )
