@@ -4,6 +4,7 @@
     ├── SetupError      the machine or the environment lacks something
     ├── PatchError      a patch series or a vLLM tree is not as it should be
     ├── KernelError     a Triton kernel cannot be compiled for the CPU
+    ├── ConfigError     a config has a mistake
     ├── ScorerError     a scorer does not exist, does not fit the drafter, or failed
     └── DemoError       the demonstration cannot run as asked
 
@@ -99,6 +100,24 @@ class Code(StrEnum):
     """It is not clear which patch an edit belongs to, or there is nothing to export."""
     PATCH_WHEEL = "AV-PATCH-WHEEL"
     """The pristine wheel that a series is checked against cannot be fetched as it is pinned."""
+    CONFIG_JSON = "AV-CONFIG-JSON"
+    """A config is not JSON, or gives a key twice."""
+    CONFIG_OBJECT = "AV-CONFIG-OBJECT"
+    """``adaptive_verification_config``, or the whole config, is not a JSON object."""
+    CONFIG_KEY = "AV-CONFIG-KEY"
+    """A config has a key that does not exist there."""
+    CONFIG_TYPE = "AV-CONFIG-TYPE"
+    """A config's value is of the wrong type, such as a number in quotes."""
+    CONFIG_RANGE = "AV-CONFIG-RANGE"
+    """A config's number is out of its range, infinite or no number."""
+    CONFIG_COUNT = "AV-CONFIG-COUNT"
+    """A config's list has more or fewer values than there are draft positions."""
+    CONFIG_SCORER = "AV-CONFIG-SCORER"
+    """A config names a scorer that no installed package brings."""
+    CONFIG_METHOD = "AV-CONFIG-METHOD"
+    """A config names a scorer that the speculative method, or a setting beside it, rules out."""
+    CONFIG_UNUSED = "AV-CONFIG-UNUSED"
+    """A config sets what the scorer that it names never uses."""
     SCORER_UNKNOWN = "AV-SCORER-UNKNOWN"
     """No installed package brings a scorer of that name."""
     SCORER_DUPLICATE = "AV-SCORER-DUPLICATE"
@@ -178,6 +197,25 @@ class PatchError(VllmAvError):
 
 class KernelError(VllmAvError):
     """A Triton kernel cannot be compiled for the CPU."""
+
+
+class ConfigError(VllmAvError):
+    """A config has a mistake, and perhaps others, which come later in the text."""
+
+    others: "tuple[ConfigError, ...]" = ()
+
+    def among(self, others: "tuple[ConfigError, ...]") -> "ConfigError":
+        """The same error, told as the first of several."""
+        copy = type(self)(self.code, self.given, self.allowed, self.fix)
+        copy.others = others
+        return copy
+
+    def __str__(self) -> str:
+        if not self.others:
+            return super().__str__()
+        codes = ", ".join(error.code for error in self.others[:3])
+        more = ", ..." if self.others[3:] else ""
+        return f"{super().__str__()} (and {len(self.others)} more: {codes}{more})"
 
 
 class ScorerError(VllmAvError):

@@ -9,15 +9,21 @@ import vllm_av.doctor
 
 ROOT = Path(vllm_av.__file__).parent
 HEAVY = ("vllm", "torch", "triton", "llvmlite", "transformers")
-MAY_IMPORT_VLLM = ("cpu", "demo", "plugin.py", "triton_shim")
+MAY_IMPORT_VLLM = ("cpu", "demo", "plugin.py", "seams", "triton_shim")
+# cli/demo.py and __main__.py belong to what they start; a scorer imports the estimator's kernels.
+NOT_LIGHT = {
+    ("cli", "demo.py"),
+    ("__main__.py",),
+    ("estimator", "kernels.py"),
+    ("estimator", "online.py"),
+}
 
 
 def _light_modules() -> list[str]:
     found = []
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).parts
-        # cli/demo.py and __main__.py belong to what they start.
-        if parts[0] in MAY_IMPORT_VLLM or parts in {("cli", "demo.py"), ("__main__.py",)}:
+        if parts[0] in MAY_IMPORT_VLLM or parts in NOT_LIGHT:
             continue
         name = ".".join(("vllm_av", *parts)).removesuffix(".py").removesuffix(".__init__")
         found.append(name)

@@ -1,0 +1,204 @@
+"""The block ``adaptive_verification_config``: what is taken, what is refused, in which words."""
+
+import json
+import pickle
+import re
+from typing import Any
+
+import pytest
+
+from vllm_av.config import (
+    AdaptiveVerificationConfig,
+    EstimatorConfig,
+    Facts,
+    canonical,
+    examine_block,
+    parse_block,
+)
+from vllm_av.errors import Code, ConfigError
+
+# acceptance_estimator.py of vLLM 0.30 to 0.33
+UPSTREAM = {
+    "scorer": "auto",
+    "allow_lossy": False,
+    "estimator": {
+        "refit_interval": 100,
+        "damping": 50.0,
+        "ridge": 1e-3,
+        "initial_slope": 0.5,
+        "initial_intercepts": -0.2,
+        "log_odds_clamp": 40.0,
+    },
+}
+
+
+def estimator(**settings: Any) -> dict[str, Any]:
+    return {"estimator": settings}
+
+
+def refused(block: object, **facts: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        parse_block(block, **facts)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_nothing_written_is_upstream() -> None:
+    assert canonical(parse_block({})) == UPSTREAM
+
+
+def test_whole_numbers_are_taken_for_fractions() -> None:
+    config = parse_block(estimator(damping=25, initial_slope=0, initial_intercepts=[1, 0, -1]))
+    assert config.estimator.damping == 25.0
+    assert config.estimator.initial_intercepts == (1.0, 0.0, -1.0)
+    assert json.dumps(canonical(config)["estimator"]["initial_intercepts"]) == "[1.0, 0.0, -1.0]"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {},
+        {"scorer": "confidence_head"},
+        {"scorer": "max_probability", "allow_lossy": True},
+        {"scorer": "online_estimator", **estimator(initial_intercepts=[0.1, 0, -0.1, 1 / 3])},
+    ],
+)
+def test_what_was_filled_in_may_be_given_again(block: dict[str, Any]) -> None:
+    config = parse_block(block)
+    plain = canonical(config)
+    assert json.loads(json.dumps(plain)) == plain
+    assert parse_block(plain) == config
+    assert canonical(parse_block(plain)) == plain
+
+
+def test_a_config_cannot_be_changed_and_can_be_a_key() -> None:
+    config = parse_block(estimator(initial_intercepts=[0.1, 0.2]))
+    assert hash(config) == hash(parse_block(estimator(initial_intercepts=[0.1, 0.2])))
+    with pytest.raises(ValueError, match="frozen"):
+        config.estimator.damping = 1.0  # type: ignore[misc]
+
+
+KEY, TYPE, RANGE = Code.CONFIG_KEY, Code.CONFIG_TYPE, Code.CONFIG_RANGE
+COUNT, SCORER, OBJECT = Code.CONFIG_COUNT, Code.CONFIG_SCORER, Code.CONFIG_OBJECT
+METHOD, UNUSED = Code.CONFIG_METHOD, Code.CONFIG_UNUSED
+HUGE = 10**400  # no float holds it
+ENDLESS = 10**5000  # Python refuses to write it in decimals
+
+
+@pytest.mark.parametrize(
+    ("code", "block", "words"),
+    [
+        (KEY, {"scorre": "auto"}, 'unknown key "scorre"; the keys scorer, .*; write scorer'),
+        (KEY, estimator(**{"refit-interval": 5}), "estimator has .*; write refit_interval"),
+        (KEY, {"damping": 5}, "; move it into adaptive_verification_config.estimator"),
+        (KEY, estimator(scorer="auto"), "; move it into adaptive_verification_config"),
+        (KEY, {"zzz": 5}, "; remove it"),
+        (KEY, {1: 5}, "unknown key 1;"),
+        (TYPE, {"scorer": 5}, "scorer is 5; a name in quotes; .* the default"),
+        (TYPE, {"scorer": None}, "scorer is null;"),
+        (TYPE, {"allow_lossy": 1}, "allow_lossy is 1; true or false, without quotes;"),
+        (TYPE, {"allow_lossy": "true"}, 'is "true"; .*; write it without quotes'),
+        (TYPE, estimator(damping="50"), 'estimator.damping is "50"; a number .*without quotes'),
+        (TYPE, estimator(damping=True), "estimator.damping is true; a number"),
+        (TYPE, estimator(damping=None), "estimator.damping is null; a number"),
+        (TYPE, estimator(refit_interval=True), "is true; a whole number"),
+        (TYPE, estimator(refit_interval=1.5), r"is 1.5; a whole number from 1 to 1000000 \(decode"),
+        (TYPE, estimator(initial_intercepts=True), "is true; a number .*, or a list"),
+        (TYPE, estimator(initial_intercepts="0"), 'is "0"; a number .*, or a list'),
+        (TYPE, estimator(initial_intercepts=[0, "1"]), r'initial_intercepts\[1\] is "1"; a number'),
+        (TYPE, estimator(initial_intercepts=[[0]]), r"initial_intercepts\[0\] is \[0\]; a number"),
+        (TYPE, estimator(initial_intercepts={"a": 1}), "initial_intercepts is {"),
+        (RANGE, estimator(refit_interval=0), "is 0; a whole number from 1 "),
+        (RANGE, estimator(refit_interval=10**7), "is 10000000; .* to 1000000 "),
+        (RANGE, estimator(damping=-0.001), r"is -0.001; a number from 0 to 1000000 \(obs"),
+        (RANGE, estimator(damping=float("nan")), "is NaN; a number from 0"),
+        (RANGE, estimator(ridge=0), r"is 0; a number from 1e-09 to 1000000 "),
+        (RANGE, estimator(ridge=float("inf")), "is Infinity; "),
+        (RANGE, estimator(initial_slope=-1), "is -1; a number from 0 to 10 "),
+        (RANGE, estimator(initial_slope=1e308), r"is 1e\+308; "),
+        (RANGE, estimator(initial_intercepts=81), "is 81; a number from -80 to 80, or a list"),
+        (RANGE, estimator(initial_intercepts=[0, -81]), r"\[1\] is -81; a number from -80 to 80 "),
+        (RANGE, estimator(initial_intercepts=[float("nan")]), r"\[0\] is NaN; "),
+        (RANGE, estimator(log_odds_clamp=0.5), "is 0.5; a number from 1 to 80 "),
+        (RANGE, estimator(log_odds_clamp=HUGE), r"is 10{56}\.\.\.; a number"),
+        (RANGE, estimator(refit_interval=ENDLESS), "is a int too large to show; "),
+        (RANGE, estimator(damping=ENDLESS), "is a int too large to show; "),
+        (COUNT, estimator(initial_intercepts=[]), r"is \[\]; a number .* list of 1 to 1024"),
+        (COUNT, estimator(initial_intercepts=[0.0] * 1025), r"is \[0\.0, .*\.\.\.; "),
+        (SCORER, {"scorer": "online-estimator"}, "; one of auto, confidence_head, .*; write onl"),
+        (SCORER, {"scorer": "zzz"}, '"zzz"; one of auto, .*; correct the name, or install'),
+        (SCORER, {"scorer": "x\n\x1b[31m" * 99}, r'is "x\\n\\u001b\[31m.*\.\.\.; one of'),
+        (OBJECT, [1], "adaptive_verification_config is .1.; an object with some of the keys"),
+        (OBJECT, "auto", 'adaptive_verification_config is "auto"; an object'),
+        (OBJECT, None, "adaptive_verification_config is null; "),
+        (OBJECT, {"estimator": [1]}, r"estimator is \[1\]; an object .*refit_interval"),
+        (OBJECT, {"estimator": None}, "estimator is null; an object"),
+        (UNUSED, {"scorer": "confidence_head", **estimator(damping=1)}, '; .* "online_estimator"'),
+        (UNUSED, {"scorer": "max_probability", **estimator(damping=50)}, "never asks it"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_code(code: Code, block: object, words: str) -> None:
+    error = refused(block)
+    assert error.code is code
+    assert str(error).startswith(f"[{code}] adaptive_verification_config")
+    assert re.search(words, str(error)), str(error)
+    assert len(str(error)) < 400
+
+
+def test_the_number_of_intercepts_must_be_that_of_the_drafts() -> None:
+    error = refused(estimator(initial_intercepts=[0.1, 0, -0.1, -0.2]), num_speculative_tokens=5)
+    assert error.code is COUNT
+    assert "has 4 numbers; one number for all positions, or 5, which is num_spec" in str(error)
+    parse_block(estimator(initial_intercepts=[0.1] * 5), num_speculative_tokens=5)
+    parse_block(estimator(initial_intercepts=0.1), num_speculative_tokens=5)
+
+
+def test_a_head_needs_a_method_that_can_have_one() -> None:
+    error = refused({"scorer": "confidence_head"}, method="eagle3")
+    assert error.code is METHOD
+    assert 'the method "eagle3"' in str(error)
+    parse_block({"scorer": "confidence_head"}, method="dspark", has_draft_logits=False)
+
+
+@pytest.mark.parametrize("scorer", ["online_estimator", "max_probability"])
+def test_a_scorer_that_reads_logits_needs_them(scorer: str) -> None:
+    error = refused({"scorer": scorer}, has_draft_logits=False)
+    assert error.code is METHOD
+    assert "set use_local_argmax_reduction to false" in str(error)
+
+
+def test_the_first_of_several_mistakes_in_the_text_is_told_and_the_others_counted() -> None:
+    block = {
+        "estimator": {"zzz": 1, "damping": -1, "refit_interval": "x"},
+        "scorer": "nobody",
+        "allow_lossy": 0,
+    }
+    error = refused(block)
+    assert [error.code, *(other.code for other in error.others)] == [KEY, RANGE, TYPE, SCORER, TYPE]
+    assert str(error).endswith(
+        "; remove it (and 4 more: AV-CONFIG-RANGE, AV-CONFIG-TYPE, AV-CONFIG-SCORER, ...)"
+    )
+    verdict = examine_block(block, Facts())
+    assert verdict.config is None
+    assert [str(each) for each in verdict.errors][1:] == [str(each) for each in error.others]
+    # The order is that of the text, not that of the fields.
+    turned = dict(reversed(block.items()))
+    assert [each.code for each in examine_block(turned, Facts()).errors][:2] == [TYPE, SCORER]
+
+
+def test_an_error_with_others_survives_the_way_between_processes() -> None:
+    error = refused({"zzz": 1, "scorer": 3})
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is ConfigError
+    assert str(copy) == str(error)
+    assert copy.others[0].code is TYPE
+
+
+@pytest.mark.parametrize("model", [AdaptiveVerificationConfig, EstimatorConfig])
+def test_every_key_says_what_it_means(model: Any) -> None:
+    schema = model.model_json_schema()
+    assert schema["additionalProperties"] is False
+    for name, entry in schema["properties"].items():
+        assert entry["description"].endswith("."), name
+        assert "default" in entry or name == "estimator"
+        assert entry.get("unit") or name == "estimator", name

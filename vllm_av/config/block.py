@@ -1,0 +1,267 @@
+"""From what the user wrote to an :class:`AdaptiveVerificationConfig`, or to what is wrong with it.
+
+Rule: every mistake is found at once and told in the order of the text, each in one line that names
+the key, the value, what is allowed and what to do.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from vllm_av.config.fields import Path, allowed, default_of, keys_of, model_at
+from vllm_av.config.model import AdaptiveVerificationConfig
+from vllm_av.config.text import shown
+from vllm_av.errors import Code, ConfigError
+from vllm_av.scorers.registry import AUTO, names
+
+BLOCK = "adaptive_verification_config"
+HEAD_METHODS = frozenset({"dspark"})
+"""The methods whose checkpoints can hold a confidence head."""
+_HEAD = "confidence_head"
+_READ_LOGITS = frozenset({"online_estimator", "max_probability"})
+_WITHOUT_ESTIMATOR = frozenset({"confidence_head", "max_probability"})
+_CODES = {
+    "finite_number": Code.CONFIG_RANGE,
+    "greater_than_equal": Code.CONFIG_RANGE,
+    "less_than_equal": Code.CONFIG_RANGE,
+    "too_long": Code.CONFIG_COUNT,
+    "too_short": Code.CONFIG_COUNT,
+    "model_type": Code.CONFIG_OBJECT,
+}
+"""Pydantic's kind of error -> ours; every other one is of type."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What stands beside the block; None where it is not known.
+
+    Args:
+        num_speculative_tokens: drafts per request and step, K.
+        method: vLLM's speculative method.
+        has_draft_logits: False under ``use_local_argmax_reduction``.
+    """
+
+    num_speculative_tokens: int | None = None
+    method: str | None = None
+    has_draft_logits: bool = True
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``config`` is None exactly where there are errors; those are in the order of the text."""
+
+    config: AdaptiveVerificationConfig | None
+    errors: tuple[ConfigError, ...]
+
+    def require(self) -> AdaptiveVerificationConfig:
+        """The config, or its first error, which counts the others.
+
+        Raises:
+            ConfigError: with all others as ``others``.
+        """
+        if self.config is None:
+            raise self.errors[0].among(self.errors[1:])
+        return self.config
+
+
+def parse_block(
+    block: object,
+    *,
+    num_speculative_tokens: int | None = None,
+    method: str | None = None,
+    has_draft_logits: bool = True,
+) -> AdaptiveVerificationConfig:
+    """Check ``block`` against the keys and against what stands beside it (see :class:`Facts`).
+
+    Raises:
+        ConfigError: the first mistake in the order of the text.
+    """
+    return examine_block(block, Facts(num_speculative_tokens, method, has_draft_logits)).require()
+
+
+def canonical(config: AdaptiveVerificationConfig) -> dict[str, Any]:
+    """Plain JSON with every default filled in; parsing it gives ``config`` again.
+
+    The estimator's numbers are left out beside a scorer that never uses them.
+    """
+    unused = {"estimator"} if config.scorer in _WITHOUT_ESTIMATOR else set()
+    block: dict[str, Any] = json.loads(config.model_dump_json(exclude=unused))
+    return block
+
+
+def examine_block(block: object, facts: Facts) -> Verdict:
+    """Everything that is wrong with ``block``."""
+    if not isinstance(block, Mapping):
+        error = ConfigError(
+            Code.CONFIG_OBJECT,
+            given=f"{BLOCK} is {shown(block)}",
+            allowed=f"an object with some of the keys {', '.join(keys_of())}",
+            fix="write an object, {} for all defaults, or remove the key",
+        )
+        return Verdict(None, (error,))
+    block = dict(block)
+    config = None
+    found: list[tuple[Path, ConfigError]] = []
+    try:
+        config = AdaptiveVerificationConfig.model_validate(block)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False)
+        told = [_translated(detail["type"], detail["loc"], block) for detail in details]
+        # A list whose only number is wrong is also too short for pydantic.
+        found += [each for each in told if not any(_within(path, each[0]) for path, _ in told)]
+    found += _across(block, facts)
+    found.sort(key=lambda each: _position(block, each[0]))
+    errors = tuple(error for _, error in found)
+    return Verdict(None if errors else config, errors)
+
+
+def _translated(kind: str, loc: Path, block: dict[str, Any]) -> tuple[Path, ConfigError]:
+    """One of pydantic's errors in this project's form."""
+    path = tuple(part for part in loc if part not in ("number", "list", "[key]"))
+    if kind in ("extra_forbidden", "invalid_key"):
+        return path, _unknown_key(path)
+    value = _at(block, path)
+    name = dotted(path)
+    default = default_of(path)
+    # Of a whole number that no float holds, pydantic says that it is no number.
+    if kind == "float_type" and isinstance(value, int) and not isinstance(value, bool):
+        kind = "finite_number"
+    code = _CODES.get(kind, Code.CONFIG_TYPE)
+    quoted = isinstance(value, str) and code is Code.CONFIG_TYPE
+    fix = "write it without quotes" if quoted else "correct the value"
+    return path, ConfigError(
+        code,
+        given=f"{name} is {shown(value)}",
+        allowed=allowed(path),
+        fix=f"{fix}, or remove the key for the default {shown(default)}",
+    )
+
+
+def _unknown_key(path: Path) -> ConfigError:
+    key = path[-1]
+    model = model_at(path[:-1])
+    known = list(model.model_fields)
+    where = dotted(path[:-1])
+    home = next((h for h in _homes() if key in h[1].model_fields), None)
+    near = get_close_matches(str(key).replace("-", "_").lower(), known, n=1)
+    if home is not None:
+        fix = f"move it into {dotted(home[0])}"
+    elif near:
+        fix = f"write {near[0]}"
+    else:
+        fix = "remove it"
+    return ConfigError(
+        Code.CONFIG_KEY,
+        given=f"{where} has the unknown key {shown(key)}",
+        allowed=f"the keys {', '.join(known)}",
+        fix=fix,
+    )
+
+
+def _homes() -> Iterator[tuple[Path, type[BaseModel]]]:
+    yield (), AdaptiveVerificationConfig
+    yield ("estimator",), model_at(("estimator",))
+
+
+def _across(block: dict[str, Any], facts: Facts) -> list[tuple[Path, ConfigError]]:
+    """What no key shows by itself. A value of the wrong type was already told."""
+    found: list[tuple[Path, ConfigError]] = []
+    scorer = block.get("scorer", AUTO)
+    estimator = block.get("estimator")
+    if isinstance(scorer, str):
+        found += [(("scorer",), error) for error in _about_scorer(scorer, facts)]
+        if estimator and scorer in _WITHOUT_ESTIMATOR:
+            found.append((("estimator",), _unused(scorer, estimator)))
+    count = facts.num_speculative_tokens
+    intercepts = estimator.get("initial_intercepts") if isinstance(estimator, Mapping) else None
+    if count is not None and isinstance(intercepts, list | tuple) and intercepts:
+        path = ("estimator", "initial_intercepts")
+        if len(intercepts) != count:
+            found.append((path, _wrong_count(path, len(intercepts), count)))
+    return found
+
+
+def _about_scorer(scorer: str, facts: Facts) -> Iterator[ConfigError]:
+    name = dotted(("scorer",))
+    known = [AUTO, *names()] if scorer != AUTO else [AUTO]
+    if scorer not in known:
+        near = get_close_matches(scorer.replace("-", "_").lower(), known, n=1)
+        yield ConfigError(
+            Code.CONFIG_SCORER,
+            given=f"{name} is {shown(scorer)}",
+            allowed=f"one of {', '.join(known)}",
+            fix=f"write {near[0]}"
+            if near
+            else "correct the name, or install the package that brings this scorer",
+        )
+    if scorer == _HEAD and facts.method is not None and facts.method not in HEAD_METHODS:
+        yield ConfigError(
+            Code.CONFIG_METHOD,
+            given=f"{name} is {shown(scorer)}, with the method {shown(facts.method)}",
+            allowed=f"this scorer with the method {', '.join(sorted(HEAD_METHODS))}: no other "
+            "checkpoint can hold a confidence head",
+            fix='set "scorer": "auto", which takes the head where there is one',
+        )
+    if scorer in _READ_LOGITS and not facts.has_draft_logits:
+        yield ConfigError(
+            Code.CONFIG_METHOD,
+            given=f"{name} is {shown(scorer)}, with use_local_argmax_reduction true",
+            allowed="this scorer where the drafter makes logits, which that setting spares",
+            fix="set use_local_argmax_reduction to false",
+        )
+
+
+def _unused(scorer: str, estimator: object) -> ConfigError:
+    return ConfigError(
+        Code.CONFIG_UNUSED,
+        given=f"{dotted(('estimator',))} is {shown(estimator)}, with the scorer {shown(scorer)}",
+        allowed="no settings of the online estimator beside a scorer that never asks it",
+        fix='remove the key, or set "scorer": "online_estimator"',
+    )
+
+
+def _wrong_count(path: Path, given: int, count: int) -> ConfigError:
+    return ConfigError(
+        Code.CONFIG_COUNT,
+        given=f"{dotted(path)} has {given} number{'' if given == 1 else 's'}",
+        allowed=f"one number for all positions, or {count}, which is num_speculative_tokens",
+        fix=f"write {count} numbers, or one without brackets",
+    )
+
+
+def dotted(path: Path) -> str:
+    """``adaptive_verification_config.estimator.initial_intercepts[2]``."""
+    name = BLOCK
+    for part in path:
+        name += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return name
+
+
+def _within(path: Path, outer: Path) -> bool:
+    return len(path) > len(outer) and path[: len(outer)] == outer
+
+
+def _at(block: Any, path: Path) -> Any:
+    for part in path:
+        block = block[part]
+    return block
+
+
+def _position(block: Any, path: Path) -> tuple[int, ...]:
+    """Where in the text ``path`` stands; what is not there comes last."""
+    places: list[int] = []
+    for part in path:
+        if isinstance(block, Mapping) and part in block:
+            places.append(list(block).index(part))
+            block = block[part]
+        elif isinstance(block, list | tuple) and isinstance(part, int):
+            places.append(part)
+            block = block[part]
+        else:
+            places.append(len(block) if isinstance(block, Mapping) else 0)
+            break
+    return tuple(places)

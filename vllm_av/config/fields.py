@@ -1,0 +1,66 @@
+"""What the fields of :mod:`vllm_av.config.model` allow, in words, read from the fields themselves.
+
+Rule: no range is written twice.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from vllm_av.config.model import AdaptiveVerificationConfig, EstimatorConfig
+
+Path = tuple[str | int, ...]
+
+_SCHEMA = {
+    AdaptiveVerificationConfig: AdaptiveVerificationConfig.model_json_schema(),
+    EstimatorConfig: EstimatorConfig.model_json_schema(),
+}
+
+
+def keys_of() -> list[str]:
+    """The keys of the block itself."""
+    return list(AdaptiveVerificationConfig.model_fields)
+
+
+def model_at(path: Path) -> type[BaseModel]:
+    """The model that holds the keys of the object at ``path``."""
+    return EstimatorConfig if path[:1] == ("estimator",) else AdaptiveVerificationConfig
+
+
+def field_at(path: Path) -> FieldInfo:
+    """The field that ``path`` lies in."""
+    names = [part for part in path if isinstance(part, str)]
+    return model_at(tuple(names[:-1])).model_fields[names[-1]]
+
+
+def default_of(path: Path) -> Any:
+    """Its default, as JSON."""
+    default = field_at(path).get_default(call_default_factory=True)
+    return {} if isinstance(default, BaseModel) else default
+
+
+def allowed(path: Path) -> str:
+    """What may stand at ``path``, with its unit."""
+    names = [part for part in path if isinstance(part, str)]
+    schema = _SCHEMA[model_at(tuple(names[:-1]))]["properties"][names[-1]]
+    if "$ref" in schema:
+        return f"an object with some of the keys {', '.join(EstimatorConfig.model_fields)}"
+    shapes = schema.get("oneOf", [schema])
+    if isinstance(path[-1], int):
+        shapes = [shape["items"] for shape in shapes if "items" in shape]
+    unit = schema.get("unit")
+    words = ", or ".join(_words(shape) for shape in shapes)
+    return f"{words} ({unit})" if unit and shapes[0]["type"] in ("number", "integer") else words
+
+
+def _words(shape: dict[str, Any]) -> str:
+    kind = shape["type"]
+    if kind == "boolean":
+        return "true or false, without quotes"
+    if kind == "string":
+        return "a name in quotes"
+    if kind == "array":
+        return f"a list of {shape['minItems']} to {shape['maxItems']} such numbers"
+    whole = "a whole number" if kind == "integer" else "a number"
+    return f"{whole} from {shape['minimum']:g} to {shape['maximum']:.7g}"

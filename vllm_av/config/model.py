@@ -1,0 +1,123 @@
+"""The keys of the block, with their meaning, unit, range and default.
+
+The defaults are vLLM's own constants (:mod:`vllm_av.estimator.settings`). The ranges are
+wide enough for every use and closed, so that no number leaves float32.
+
+Rule: frozen, strict and closed. A string is no number, true is no number, no key is ignored.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
+
+from vllm_av.estimator.settings import EstimatorSettings
+
+_UPSTREAM = EstimatorSettings()
+MAX_LOG_ODDS = 80.0
+"""exp() of it is still finite in float32."""
+MAX_POSITIONS = 1024
+
+
+def _kind(value: Any) -> Literal["number", "list"]:
+    return "list" if isinstance(value, list | tuple) else "number"
+
+
+Intercept = Annotated[float, Field(ge=-MAX_LOG_ODDS, le=MAX_LOG_ODDS, allow_inf_nan=False)]
+# The shape decides which of the two is meant, so that a mistake is told once.
+Intercepts = Annotated[
+    Annotated[Intercept, Tag("number")]
+    | Annotated[
+        tuple[Intercept, ...],
+        Strict(False),  # a list, as JSON has it
+        Field(min_length=1, max_length=MAX_POSITIONS),
+        Tag("list"),
+    ],
+    Discriminator(_kind),
+]
+
+
+class _Block(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class EstimatorConfig(_Block):
+    """The online acceptance estimator: p_k = sigmoid(slope * log-odds + intercept_k)."""
+
+    refit_interval: int = Field(
+        default=_UPSTREAM.refit_interval,
+        ge=1,
+        le=1_000_000,
+        description="Decode steps between two refits. Fewer follow the traffic faster, from fewer "
+        "observations each.",
+        json_schema_extra={"unit": "decode steps"},
+    )
+    damping: float = Field(
+        default=_UPSTREAM.damping,
+        ge=0,
+        le=1e6,
+        allow_inf_nan=False,
+        description="Observations at which a refit goes half of its step: n / (n + damping). "
+        "More is steadier, less is faster.",
+        json_schema_extra={"unit": "observations"},
+    )
+    ridge: float = Field(
+        default=_UPSTREAM.ridge,
+        ge=1e-9,
+        le=1e6,
+        allow_inf_nan=False,
+        description="Added to the diagonal of a refit's equations. More holds back coefficients "
+        "about which little was observed.",
+        json_schema_extra={"unit": "observations' weight"},
+    )
+    initial_slope: float = Field(
+        default=_UPSTREAM.initial_slope,
+        ge=0,
+        le=10,
+        allow_inf_nan=False,
+        description="Slope before the first refit. 0 trusts the position alone, 1 the drafter's "
+        "own probability.",
+        json_schema_extra={"unit": "log-odds per log-odds"},
+    )
+    initial_intercepts: Intercepts = Field(
+        default=_UPSTREAM.initial_intercepts,
+        description="Intercept before the first refit: a number for all draft positions, or a "
+        "list of num_speculative_tokens numbers. Higher means verify more.",
+        json_schema_extra={"unit": "log-odds"},
+    )
+    log_odds_clamp: float = Field(
+        default=_UPSTREAM.log_odds_clamp,
+        ge=1,
+        le=MAX_LOG_ODDS,
+        allow_inf_nan=False,
+        description="The drafter's log-odds are cut off at plus and minus this. Less keeps a "
+        "drafter that is sure of itself from outweighing the rest.",
+        json_schema_extra={"unit": "log-odds"},
+    )
+
+    def settings(self) -> EstimatorSettings:
+        """The same, as the estimator takes it."""
+        return EstimatorSettings(**dict(self))
+
+
+class AdaptiveVerificationConfig(_Block):
+    """The value of ``adaptive_verification_config`` in vLLM's ``--speculative-config``."""
+
+    scorer: str = Field(
+        default="auto",
+        description="What predicts whether a draft token will be accepted: auto (the checkpoint's "
+        "confidence head where it has one, else online_estimator), confidence_head, "
+        "online_estimator, max_probability, or a scorer of another package (`vllm-av scorers`).",
+        examples=["auto", "confidence_head", "online_estimator", "max_probability"],
+        json_schema_extra={"unit": "name"},
+    )
+    allow_lossy: bool = Field(
+        default=False,
+        description="Whether a scorer may be used that looks at the drawn token. Such a one makes "
+        "the output differ from the target model's own distribution.",
+        json_schema_extra={"unit": "true or false"},
+    )
+    estimator: EstimatorConfig = Field(
+        default_factory=EstimatorConfig,
+        description="The online acceptance estimator's numbers. Refused beside a scorer that "
+        "never asks it.",
+    )

@@ -1,0 +1,69 @@
+"""JSON in and out of one-line errors: read strictly, shown shortened.
+
+Rule: whatever is given, a value is shown in few printable ASCII characters.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from vllm_av.errors import Code, ConfigError
+
+_SHOWN = 60  # characters of a value in an error
+
+
+def shown(value: object, limit: int = _SHOWN) -> str:
+    """``value`` as JSON where it has a JSON form, cut to ``limit`` characters."""
+    text = ""
+    try:
+        # Lazily: a value of a million numbers is not written in whole to show its first ten.
+        for part in json.JSONEncoder(default=_other).iterencode(value):
+            text += part
+            if len(text) > limit:
+                break
+    except (ValueError, RecursionError):  # a huge whole number, a structure within itself
+        text = f"a {type(value).__name__} too large to show"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _other(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # a stranger's __repr__
+        return f"<{type(value).__name__}>"
+
+
+def read_object(text: str, where: str) -> Any:
+    """The JSON value in ``text``; NaN, Infinity and a key that is given twice are refused.
+
+    Raises:
+        ConfigError: ``AV-CONFIG-JSON``. ``where`` names the text in it.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        reason = f"{error.msg} at line {error.lineno}, column {error.colno}"
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except ValueError as error:
+        # Of a whole number of more than 4,300 digits Python speaks in its own terms.
+        reason = str(error) if error.args[1:] else "a number has too many digits"
+    raise ConfigError(
+        Code.CONFIG_JSON,
+        given=f"{where} is not JSON: {reason}",
+        allowed='one JSON object, {"key": value, ...}, with its keys in double quotes',
+        fix="correct it; `vllm-av config validate FILE` checks a file",
+    )
+
+
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {shown(key)} is given twice", key)
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number", name)
