@@ -1,0 +1,179 @@
+"""The online acceptance estimator: predicts while drafting, learns from what was verified.
+
+Rule: buffers are written in place and never replaced (captured CUDA graphs read them), and nothing
+waits for the device: the host decides on a refit by counting its own steps.
+
+Per decode step: ``observe`` grades the previous step's drafts (and refits once a round), then
+``predict`` scores each draft position as it is drafted.
+"""
+
+import torch
+
+from vllm_av.estimator import kernels
+from vllm_av.estimator.settings import LOG_ODDS_CLAMP, EstimatorSettings
+
+_VOCAB_BLOCK = 4096
+
+
+def _score(
+    logits: torch.Tensor,
+    idx_mapping: torch.Tensor,
+    draft_step: torch.Tensor,
+    temperature: torch.Tensor,
+    out: torch.Tensor,
+    clamp: float,
+    learned: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None,
+) -> None:
+    """Two launches; ``learned`` is (features, scores, slope, intercepts)."""
+    num_tokens, vocab_size = logits.shape
+    num_blocks = -(-vocab_size // _VOCAB_BLOCK)
+    partials = torch.empty(2, num_tokens, num_blocks, dtype=torch.float32, device=logits.device)
+    kernels.partial_sums_kernel[(num_tokens, num_blocks)](
+        partials,
+        partials.stride(0),
+        logits,
+        logits.stride(0),
+        idx_mapping,
+        idx_mapping.stride(0),
+        temperature,
+        num_tokens,
+        vocab_size,
+        num_blocks,
+        BLOCK=_VOCAB_BLOCK,
+    )
+    features, scores, slope, intercepts = learned or (None, None, None, None)
+    kernels.predict_kernel[(num_tokens,)](
+        out,
+        out.stride(0),
+        features,
+        scores,
+        0 if features is None else features.stride(0),
+        slope,
+        intercepts,
+        partials,
+        partials.stride(0),
+        idx_mapping,
+        idx_mapping.stride(0),
+        draft_step,
+        num_tokens,
+        num_blocks,
+        clamp,
+        STEP_PER_TOKEN=draft_step.dim() > 0,
+        NUM_STEPS=out.shape[1],
+        LEARNS=learned is not None,
+        PADDED_BLOCKS=kernels.next_power_of_2(num_blocks),
+    )
+
+
+def score_top_probability(
+    logits: torch.Tensor,
+    idx_mapping: torch.Tensor,
+    draft_step: torch.Tensor,
+    temperature: torch.Tensor,
+    out: torch.Tensor,
+) -> None:
+    """The drafter's own probability of its top token, after temperature: nothing is fitted.
+
+    Args:
+        logits: [num_tokens, vocab], before temperature.
+        idx_mapping: [num_tokens], slot of the request; rows of -1 are left alone.
+        draft_step: 0-d, the position of every row; or [num_tokens], each request has K rows.
+        temperature: [slots] f32; 0 counts as 1.
+        out: [num_reqs, K] f32, written at [row of the batch, step]; NaN where a row of logits has
+            no distribution.
+    """
+    _score(logits, idx_mapping, draft_step, temperature, out, LOG_ODDS_CLAMP, None)
+
+
+class OnlineEstimator:
+    """Acceptance probabilities per draft position, fitted while serving.
+
+    Attributes:
+        slope: [1] f32.
+        intercepts: [K] f32.
+    """
+
+    def __init__(
+        self,
+        settings: EstimatorSettings,
+        max_num_reqs: int,
+        num_speculative_steps: int,
+        device: torch.device,
+    ) -> None:
+        self.settings = settings
+        self.num_speculative_steps = num_speculative_steps
+        f32 = {"dtype": torch.float32, "device": device}
+        self.slope = torch.full((1,), settings.initial_slope, **f32)
+        self.intercepts = torch.tensor(settings.intercepts(num_speculative_steps), **f32)
+        self.features = torch.zeros(max_num_reqs, num_speculative_steps, **f32)
+        self.scores = torch.zeros_like(self.features)
+        self._sums = torch.zeros(6, num_speculative_steps, dtype=torch.float64, device=device)
+        self._steps = 0
+        self.refits = 0
+
+    def predict(
+        self,
+        logits: torch.Tensor,
+        idx_mapping: torch.Tensor,
+        draft_step: torch.Tensor,
+        temperature: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        """Score each row; arguments as in :func:`score_top_probability`."""
+        learned = (self.features, self.scores, self.slope, self.intercepts)
+        clamp = float(self.settings.log_odds_clamp)
+        _score(logits, idx_mapping, draft_step, temperature, out, clamp, learned)
+
+    def observe(
+        self,
+        idx_mapping: torch.Tensor,
+        num_sampled: torch.Tensor,
+        num_rejected: torch.Tensor,
+        mask: torch.Tensor | None = None,
+    ) -> None:
+        """Learn from the drafts of the previous step.
+
+        Args:
+            idx_mapping: [num_reqs], slot of the request; -1 is ignored.
+            num_sampled: [num_reqs] int, accepted drafts and the bonus token.
+            num_rejected: [num_reqs] int, verified drafts that were not accepted.
+            mask: [num_reqs] bool, True where the request may teach; None, all may.
+        """
+        num_reqs = idx_mapping.shape[0]
+        kernels.observe_kernel[(self.num_speculative_steps,)](
+            self._sums,
+            self.features,
+            self.scores,
+            self.features.stride(0),
+            idx_mapping,
+            num_sampled,
+            num_rejected,
+            mask,
+            num_reqs,
+            NUM_STEPS=self.num_speculative_steps,
+            BLOCK=max(256, kernels.next_power_of_2(num_reqs)),
+        )
+        self._steps += 1
+        if self._steps < self.settings.refit_interval:
+            return
+        self._steps = 0
+        self.refits += 1
+        kernels.refit_kernel[(1,)](
+            self.slope,
+            self.intercepts,
+            self._sums,
+            float(self.settings.ridge),
+            float(self.settings.damping),
+            NUM_STEPS=self.num_speculative_steps,
+            BLOCK=kernels.next_power_of_2(self.num_speculative_steps),
+        )
+
+    def snapshot(self) -> dict[str, torch.Tensor]:
+        """Copies of the state by name: slope [1], intercepts [K], labels [K] of this round,
+        refits [1]."""
+        return {
+            "slope": self.slope.clone(),
+            "intercepts": self.intercepts.clone(),
+            "labels": self._sums[5].clone(),
+            "refits": torch.tensor([self.refits]),
+        }
