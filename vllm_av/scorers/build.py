@@ -44,8 +44,12 @@ def _admit(name: str, traits: Traits, context: ScorerContext, offered: dict[str,
     if traits.lossy and not context.config.allow_lossy:
         raise ScorerError(
             Code.SCORER_LOSSY,
-            given=f"the scorer {name!r} looks at the drawn tokens, so what is generated would not "
+            given=f"the scorer {name!r} {_confession(traits)}, so what is generated would not "
             "follow the target's distribution",
             allowed="a prefix-measurable scorer",
             fix='choose another scorer, or accept the bias by "allow_lossy": true',
         )
+
+
+def _confession(traits: Traits) -> str:
+    return "needs the drawn tokens" if traits.needs_drawn_tokens else "is not prefix-measurable"

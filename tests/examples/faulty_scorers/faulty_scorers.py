@@ -1,0 +1,31 @@
+"""What a scorer must not do."""
+
+from typing import Any
+
+import torch
+
+from vllm_av.scorers.base import Scorer
+
+
+class Raises(Scorer):
+    """Raises in ``predict``."""
+
+    needs_draft_logits = True
+
+    def predict(self, *arguments: Any) -> None:
+        raise LookupError("the table of this scorer is empty")
+
+
+class Looks(Scorer):
+    """The probability of the drawn token: it looks at what it decides on."""
+
+    needs_draft_logits = True
+    needs_drawn_tokens = True
+
+    def predict(self, logits, idx_mapping, draft_step, temperature, out, drawn_tokens):  # type: ignore[no-untyped-def]
+        heat = temperature[idx_mapping.clamp(min=0)]
+        heat = torch.where(heat > 0, heat, 1.0)
+        q = (logits.float() / heat[:, None]).softmax(-1)
+        row = torch.arange(len(q))
+        step = draft_step.expand(len(row))
+        out[row, step] = q[row, drawn_tokens]

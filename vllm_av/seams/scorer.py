@@ -1,0 +1,61 @@
+"""Gives vLLM the scorer that the user asked for, at vLLM's seam ``acceptance_scorer``.
+
+Rule: the scorer is chosen once, when vLLM has loaded the drafter; which one, and why, is logged.
+"""
+
+from typing import Any
+
+from vllm_av.config import parse_block
+from vllm_av.scorers.base import ScorerContext
+from vllm_av.scorers.build import build
+from vllm_av.scorers.guard import GuardedScorer
+
+
+def connect() -> None:
+    """Register with the patched vLLM.
+
+    Raises:
+        ImportError: this vLLM has no such seam.
+    """
+    from vllm.v1.worker.gpu.spec_decode.acceptance_scorer import set_acceptance_scorer_factory
+
+    set_acceptance_scorer_factory(create)
+
+
+def create(inputs: Any) -> GuardedScorer:
+    """The factory.
+
+    Args:
+        inputs: vLLM's ``AcceptanceScorerInputs``.
+
+    Raises:
+        ConfigError: the block is not valid.
+        ScorerError: the scorer does not exist, is broken, does not fit the drafter, or is lossy.
+    """
+    # Not vllm_av's own logger: vLLM shows what its loggers say, and only that.
+    from vllm.logger import init_logger
+
+    log = init_logger(f"vllm.{__name__}")
+    spec = inputs.vllm_config.speculative_config
+    config = parse_block(
+        spec.adaptive_verification_config or {},
+        num_speculative_tokens=spec.num_speculative_tokens,
+        method=spec.method,
+    )
+    context = ScorerContext(
+        num_speculative_steps=inputs.num_speculative_steps,
+        max_num_reqs=inputs.max_num_reqs,
+        device=inputs.device,
+        has_draft_logits=inputs.has_draft_logits,
+        confidence_head=inputs.compute_confidence,
+        config=config,
+    )
+    scorer, selection = build(context)
+    log.info("Adaptive verification: scorer %s (%s)", selection.name, selection.reason)
+    if scorer.traits.lossy:
+        log.warning(
+            "Adaptive verification: the scorer %s is lossy and allow_lossy is set: what is "
+            "generated no longer follows the target's distribution",
+            selection.name,
+        )
+    return scorer
