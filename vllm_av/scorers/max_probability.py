@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vllm_av.scorers.base import Scorer
+from vllm_av.scorers.base import Scorer, ScorerContext
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +20,11 @@ class MaxProbability(Scorer):
 
     needs_draft_logits = True
 
+    def __init__(self, context: ScorerContext) -> None:
+        from vllm_av.estimator.online import score_top_probability
+
+        self._score = score_top_probability
+
     def predict(
         self,
         logits: torch.Tensor,
@@ -29,16 +34,4 @@ class MaxProbability(Scorer):
         out: torch.Tensor,
         drawn_tokens: torch.Tensor | None = None,
     ) -> None:
-        import torch
-
-        slots = idx_mapping.long()
-        rows = torch.arange(len(slots), device=slots.device)
-        if draft_step.dim():
-            rows = rows // out.shape[1]
-        # Expanded, because an index that is a 0-d tensor is read back from the device.
-        steps = draft_step.long().expand(len(slots))
-        heat = temperature[slots.clamp(min=0)]
-        heat = heat.where(heat > 0, 1.0)  # a greedy request drafts from its logits as they are
-        scaled = logits.float() / heat[:, None]
-        top = (scaled.amax(dim=-1) - scaled.logsumexp(dim=-1)).exp()
-        out[rows, steps] = top.where(slots >= 0, out[rows, steps])
+        self._score(logits, idx_mapping, draft_step, temperature, out)
