@@ -127,7 +127,7 @@ def export(
     ] = None,
     new: Annotated[
         str | None,
-        typer.Option(help="group/name.patch to make of the edits, last in the series."),
+        typer.Option(help="group/name.patch to make of the edits, last of its group."),
     ] = None,
     message: Annotated[
         Path | None,

@@ -18,7 +18,7 @@ from vllm_av.patching.diff import (
     render_diff,
     reverse_diff,
 )
-from vllm_av.patching.export import render_change
+from vllm_av.patching.fold import render_change
 from vllm_av.patching.script import tidy
 
 needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")

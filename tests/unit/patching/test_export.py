@@ -75,7 +75,7 @@ def test_an_edit_goes_into_the_last_patch_of_its_file(tree: Tree, series: Series
 def test_an_edit_that_a_later_patch_would_undo_is_refused(tree: Tree, series: Series) -> None:
     apply(tree, series)
     (tree.site / "vllm/config.py").write_bytes(b"mine = 1\n")
-    with pytest.raises(PatchError, match=r"step-1\.patch changes it last") as caught:
+    with pytest.raises(PatchError, match=r"where cpu/step-1\.patch changes it too") as caught:
         _export(tree, series, into="cpu/step-0.patch")
     assert caught.value.code is Code.PATCH_EXPORT
 
@@ -175,7 +175,7 @@ def test_an_installed_series_is_not_written_to(tree: Tree, tmp_path: Path) -> No
 
 def test_an_unknown_patch_is_named(tree: Tree, series: Series) -> None:
     apply(tree, series)
-    with pytest.raises(PatchError, match=r"the series has: cpu/step-0\.patch, cpu/step-1\.patch"):
+    with pytest.raises(PatchError, match=r"applied are: cpu/step-0\.patch, cpu/step-1\.patch"):
         _export(tree, series, into="cpu/nine.patch")
 
 

@@ -3,11 +3,11 @@
 import os
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vllm_av.patching.export import new_patch
+from vllm_av.patching.fold import new_patch
 from vllm_av.patching.series import Series, apply_patch, read_series
 from vllm_av.patching.tree import record_line
 
@@ -89,21 +89,27 @@ def write_series(
     *steps: Mapping[str, bytes | None],
     version: str = VERSION,
     start: Mapping[str, bytes] = FILES,
+    names: Sequence[str] = (),
+    requires: Mapping[str, str] | None = None,
 ) -> Series:
-    """A series of one patch a step; step n is ``cpu/step-n.patch``."""
+    """A series of one patch a step; step n is ``cpu/step-n.patch``, unless there are ``names``.
+
+    Args:
+        requires: name -> what stands in its trailer.
+    """
     files: dict[str, bytes | None] = dict(start)
     folder = root / version
-    (folder / "cpu").mkdir(parents=True, exist_ok=True)
-    names = []
-    for number, step in enumerate(steps):
-        name = f"cpu/step-{number}.patch"
+    names = names or [f"cpu/step-{number}.patch" for number in range(len(steps))]
+    for number, (name, step) in enumerate(zip(names, steps, strict=True)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         before = {path: files.get(path) for path in step}
         message = MESSAGE.format(title=f"Step {number}")
+        if requires and name in requires:
+            message += f"Requires: {requires[name]}\n"
         patch = new_patch(name, message, before, dict(step), WHEN)
         assert apply_patch(patch, before).after == step
         (folder / name).write_bytes(patch.text)
         files |= step
-        names.append(name)
     (folder / "series").write_text("# in order\n\n" + "".join(f"{name}\n" for name in names))
     return read_series(root, version)
 
