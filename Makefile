@@ -1,4 +1,4 @@
-# Every target sets up .venv by itself (ci/setup) and does nothing twice.
+# Every target sets up what it needs by itself (ci/setup, ci/hybrid) and does nothing twice.
 # PYTHON=/path/to/python3.11 names the Python to use; the fit one is found without it.
 
 export OMP_NUM_THREADS ?= 1
@@ -18,26 +18,33 @@ NO_PYTHON = [AV-SETUP-PYTHON] no Python runs here; Python 3.11; \
 	install it (Debian: apt-get install python3.11 python3.11-venv)
 
 BIN := .venv/bin
+# vLLM 0.33.0 on the CPU: its Python over the operators of the CPU build in .venv (ci/hybrid).
+BIN033 := .venv-033/bin
 # Fast ones first. The benchmarks are `make bench`.
 TESTS := $(wildcard $(addprefix tests/,unit contract kernels engine))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full bench check lock clean
+.PHONY: help setup setup-033 demo test test-033 test-full bench check lock clean
 
 help:
 	@echo "make demo       set up, then run a real model in three arms and compare them (minutes)"
 	@echo "make test       set up, check, then the tests: fast ones first"
+	@echo "make test-033   the engine tests on vLLM 0.33.0, set up as far as a CPU can run it"
 	@echo "make test-full  what make test leaves out for its length"
 	@echo "make bench      the benchmarks"
 	@echo "make check      ruff and mypy"
 	@echo "make setup      only set up .venv"
+	@echo "make setup-033  only set up .venv and, from it, .venv-033"
 	@echo "make lock       resolve the dependencies anew and write requirements.lock"
-	@echo "make clean      remove everything that make has made here, .venv included"
+	@echo "make clean      remove everything that make has made here, environments included"
 
 setup:
 	@starter="$(STARTER)"; \
 	if [ -z "$$starter" ]; then echo "error: $(NO_PYTHON)" >&2; exit 2; fi; \
 	exec $$starter -m ci.setup
+
+setup-033: setup
+	@$(BIN)/python -m ci.hybrid
 
 demo: setup
 	@$(BIN)/vllm-av demo
@@ -47,8 +54,12 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: check
+test: check setup-033
 	$(BIN)/pytest $(TESTS)
+	$(BIN033)/pytest -m smoke tests/engine
+
+test-033: setup-033
+	$(BIN033)/pytest tests/engine
 
 test-full: setup
 	$(BIN)/pytest -m full tests
@@ -60,5 +71,5 @@ lock: setup
 	$(BIN)/python -m ci.lock
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .benchmarks .hypothesis
+	rm -rf .venv .venv-033 build dist .pytest_cache .mypy_cache .ruff_cache .benchmarks .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -29,6 +29,11 @@ class Runner:
     lock_fd: int
     cwd: Path
 
+    @property
+    def shown(self) -> str:
+        """The log, as an error names it."""
+        return str(self.log.relative_to(self.cwd))
+
     def run(
         self, command: Sequence[str], fraction: Callable[[], float] | None = None
     ) -> tuple[int, str]:

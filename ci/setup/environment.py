@@ -1,7 +1,6 @@
-"""Make ``.venv``, or take the one that is there if it is fit."""
+"""Make an environment, or take the one that is there if it is fit."""
 
 import shutil
-from pathlib import Path
 
 from ci.setup.child import Runner, reason
 from ci.setup.pins import installed
@@ -21,38 +20,52 @@ def make_venv(place: Place, runner: Runner, pins: dict[str, str]) -> None:
     Raises:
         SetupError: ``AV-SETUP-VENV`` if something else is in the way, or venv fails.
     """
-    shutil.rmtree(_old(place), ignore_errors=True)
-    if place.venv.exists() or place.venv.is_symlink():
-        if not _is_ours(place):
-            raise SetupError(
-                Code.SETUP_VENV,
-                given=f"{place.venv} is there, and set-up did not make it",
-                allowed="one that set-up made, or nothing",
-                fix="move it away and run make again",
-            )
-        if _is_fit(place, runner, pins):
-            return
-        _remove(place)
+    refuse_foreign(place)
+    if not _is_fit(place, runner, pins):
+        make_anew(place, runner)
+
+
+def refuse_foreign(place: Place) -> None:
+    """Raise where something is in the way that set-up did not make.
+
+    Raises:
+        SetupError: ``AV-SETUP-VENV``.
+    """
+    there = place.venv.exists() or place.venv.is_symlink()
+    if there and not _is_ours(place):
+        raise SetupError(
+            Code.SETUP_VENV,
+            given=f"{place.venv} is there, and set-up did not make it",
+            allowed="one that set-up made, or nothing",
+            fix="move it away and run make again",
+        )
+
+
+def make_anew(place: Place, runner: Runner, *options: str) -> None:
+    """Put a fresh environment in place of the one that set-up made, or of none.
+
+    Args:
+        options: of the venv module.
+
+    Raises:
+        SetupError: ``AV-SETUP-VENV`` if venv fails.
+    """
+    # Moved away first: half of an environment must never look like a whole one.
+    old = place.logs / "old-environment"
+    shutil.rmtree(old, ignore_errors=True)
+    if place.venv.exists():
+        place.venv.rename(old)
+        shutil.rmtree(old)
     # First the mark that it is set-up's own, so that a killed one can be made anew.
-    place.stamps.mkdir(parents=True, exist_ok=True)
-    code, output = runner.run([place.python, "-m", "venv", str(place.venv)])
+    place.stamps.mkdir(parents=True)
+    code, output = runner.run([place.python, "-m", "venv", *options, str(place.venv)])
     if code:
         raise SetupError(
             Code.SETUP_VENV,
             given=f"python -m venv failed ({reason(output)})",
             allowed="a Python whose venv module works",
-            fix="read build/setup/environment.log, mend it, and run make again",
+            fix=f"read {runner.shown}, mend it, and run make again",
         )
-
-
-def _remove(place: Place) -> None:
-    """Move it away first: half of an environment must never look like a whole one."""
-    place.venv.rename(_old(place))
-    shutil.rmtree(_old(place))
-
-
-def _old(place: Place) -> Path:
-    return place.logs / "old-environment"
 
 
 def _is_ours(place: Place) -> bool:

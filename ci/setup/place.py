@@ -1,4 +1,4 @@
-"""Where set-up reads and writes: nothing outside ``.venv`` and ``build/setup``."""
+"""Where set-up reads and writes: one environment, and a folder of logs below ``build``."""
 
 import hashlib
 import os
@@ -11,19 +11,23 @@ from ci.setup.pythons import VERSION
 
 @dataclass(frozen=True)
 class Place:
-    """One checkout.
+    """One environment of a checkout.
 
     Args:
         root: the checkout.
         python: the interpreter that makes the environment.
+        name: the environment's folder in the checkout.
+        job: what keeps its logs apart from another environment's.
     """
 
     root: Path
     python: str
+    name: str = ".venv"
+    job: str = "setup"
 
     @property
     def venv(self) -> Path:
-        return self.root / ".venv"
+        return self.root / self.name
 
     @property
     def venv_python(self) -> Path:
@@ -41,7 +45,12 @@ class Place:
 
     @property
     def logs(self) -> Path:
-        return self.root / "build" / "setup"
+        return self.root / "build" / self.job
+
+    @property
+    def turn(self) -> Path:
+        """Held by the set-up whose turn it is: one environment is made from another."""
+        return self.root / "build" / "set-up.lock"
 
     @property
     def lock(self) -> Path:

@@ -17,11 +17,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(python: str, root: Path = ROOT, steps: tuple[Step, ...] = STEPS) -> int:
-    """Bring ``.venv`` up to date; print nothing where it is.
+    """Bring ``.venv`` up to date, as :func:`bring` does."""
+    return bring(Place(root, python), steps)
+
+
+def bring(place: Place, steps: tuple[Step, ...]) -> int:
+    """Bring an environment up to date; print nothing where it is.
 
     Returns the exit code: 0, 2 for what the user can mend, 130 when interrupted.
     """
-    place = Place(root, python)
     try:
         place.logs.mkdir(parents=True, exist_ok=True)
         with _only_one(place) as lock_fd:
@@ -102,7 +106,7 @@ def _stamp(place: Place, done: dict[str, str]) -> None:
 @contextmanager
 def _only_one(place: Place) -> Iterator[int]:
     """Wait for another set-up of this checkout; the kernel frees the lock of a killed one."""
-    with (place.logs / "lock").open("w") as file:
+    with place.turn.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -104,11 +104,12 @@ def _imports(place: Place, runner: Runner) -> None:
             Code.SETUP_IMPORT,
             given=f"`{IMPORTS}` fails in .venv ({reason(output)})",
             allowed="an environment in which it works",
-            fix=f"read {_shown(runner)}; `make clean` and again for a fresh environment",
+            fix=f"read {runner.shown}; `make clean` and again for a fresh environment",
         )
 
 
-def _patches(place: Place, runner: Runner) -> None:
+def apply_patches(place: Place, runner: Runner) -> None:
+    """Apply the series to the environment's vLLM."""
     tool = [str(place.venv_python), "-m", "vllm_av", "patch", "apply"]
     code, output = runner.run(tool)
     if code:
@@ -116,12 +117,12 @@ def _patches(place: Place, runner: Runner) -> None:
             Code.SETUP_PATCHES,
             given=f"the patch series could not be applied ({reason(output)})",
             allowed="the vLLM of the lock, as installed or already patched",
-            fix=f"read {_shown(runner)}; `make clean` and again for a fresh environment",
+            fix=f"read {runner.shown}; `make clean` and again for a fresh environment",
         )
 
 
-def _is_patched(place: Place) -> bool:
-    """`vllm-av patch revert` and every installer of vLLM undo it."""
+def is_patched(place: Place) -> bool:
+    """Is the series applied still? `vllm-av patch revert` and every installer of vLLM undo it."""
     command = [str(place.venv_python), "-m", "vllm_av", "patch", "status"]
     asked = subprocess.run(command, cwd=place.root, env=clean_env(), capture_output=True)
     return asked.returncode == 0
@@ -143,7 +144,7 @@ def _pip_failed(runner: Runner, what: str, output: str) -> SetupError:
         Code.SETUP_INSTALL,
         given=f"pip could not install {what} ({reason(output)})",
         allowed="a package index that serves the versions in requirements.lock, and disk for them",
-        fix=f"read {_shown(runner)}, mend it, and run make again",
+        fix=f"read {runner.shown}, mend it, and run make again",
     )
 
 
@@ -154,10 +155,6 @@ def _require(place: Place, runner: Runner, pins: Mapping[str, str]) -> None:
     if lacking:
         said = f"pip says that all is well, and {lacking[0]} is not in {place.site}"
         raise _pip_failed(runner, f"{len(lacking)} of the locked packages", said)
-
-
-def _shown(runner: Runner) -> str:
-    return str(runner.log.relative_to(runner.cwd))
 
 
 def _nothing(place: Place) -> str:
@@ -185,7 +182,8 @@ def _project_key(place: Place) -> str:
     return digest([(place.root / "pyproject.toml").read_bytes(), str(place.root)])
 
 
-def _patches_key(place: Place) -> str:
+def patches_key(place: Place) -> str:
+    """A hash of every series."""
     files = sorted(path for path in (place.root / "patches").rglob("*") if path.is_file())
     return digest(
         part for path in files for part in (str(path.relative_to(place.root)), path.read_bytes())
@@ -199,5 +197,5 @@ STEPS = (
     Step("packages", _lock_key, _packages),
     Step("project", _project_key, _project),
     Step("imports", _nothing, _imports),
-    Step("patches", _patches_key, _patches, _is_patched),
+    Step("patches", patches_key, apply_patches, is_patched),
 )

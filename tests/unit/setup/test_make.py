@@ -25,10 +25,19 @@ def test_ci_calls_make_test_and_nothing_else() -> None:
     assert commands == ["exec make test"]
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-full", "bench", "check", "lock"])
+TARGETS = ("demo", "test", "test-033", "test-full", "bench", "check", "lock", "setup-033")
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_every_target_sets_up_first(target: str) -> None:
     plan = _make("--dry-run", target).stdout
     assert plan.index("-m ci.setup") < plan.index(".venv/bin/")
+
+
+def test_the_smoke_part_on_the_next_vllm_ends_make_test() -> None:
+    plan = _make("--dry-run", "test").stdout
+    assert plan.index("-m ci.hybrid") < plan.index(".venv-033/bin/pytest")
+    assert plan.splitlines()[-1] == ".venv-033/bin/pytest -m smoke tests/engine"
 
 
 def test_a_users_python_settings_do_not_reach_what_make_starts() -> None:

@@ -129,7 +129,7 @@ def test_an_import_that_fails_for_another_reason_is_reported(place: Place) -> No
 def test_patches_that_do_not_apply_are_reported(place: Place) -> None:
     runner = Recorded(place, (2, "error: [AV-PATCH-DRIFT] someone edited"))
     with pytest.raises(SetupError, match="AV-PATCH-DRIFT") as caught:
-        steps._patches(place, runner)
+        steps.apply_patches(place, runner)
     assert caught.value.code is Code.SETUP_PATCHES
 
 
@@ -157,9 +157,9 @@ def test_a_changed_patch_is_applied_anew(place: Place) -> None:
     patch = place.root / "patches/0.32.0/cpu/a.patch"
     patch.parent.mkdir(parents=True)
     patch.write_text("1")
-    before = steps._patches_key(place)
+    before = steps.patches_key(place)
     patch.write_text("2")
-    assert steps._patches_key(place) != before
+    assert steps.patches_key(place) != before
 
 
 class TestEnvironment:
