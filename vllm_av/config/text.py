@@ -4,12 +4,14 @@ Rule: whatever is given, a value is shown in few printable ASCII characters.
 """
 
 import json
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 from vllm_av.errors import Code, ConfigError
 
 _SHOWN = 60  # characters of a value in an error
+_MAX_BYTES = 1 << 20
 
 
 def shown(value: object, limit: int = _SHOWN) -> str:
@@ -47,7 +49,7 @@ def read_object(text: str, where: str) -> Any:
         reason = "it is nested too deeply"
     except ValueError as error:
         # Of a whole number of more than 4,300 digits Python speaks in its own terms.
-        reason = str(error) if error.args[1:] else "a number has too many digits"
+        reason = error.args[0] if error.args[1:] else "a number has too many digits"
     raise ConfigError(
         Code.CONFIG_JSON,
         given=f"{where} is not JSON: {reason}",
@@ -67,3 +69,35 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number", name)
+
+
+def read_file(name: str) -> Any:
+    """The JSON value in the file ``name``; ``-`` is standard input.
+
+    Raises:
+        ConfigError: ``AV-CONFIG-FILE`` where it cannot be read, ``AV-CONFIG-JSON``.
+    """
+    where = "standard input" if name == "-" else name
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(_MAX_BYTES + 1)
+        else:
+            with open(name, "rb") as file:
+                data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ValueError("it has more than 1 MiB")
+        text = data.decode()
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8 text"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except ValueError as error:  # too long, or a NUL in the name
+        reason = str(error)
+    else:
+        return read_object(text, where)
+    raise ConfigError(
+        Code.CONFIG_FILE,
+        given=f"{shown(where, 200)} cannot be read: {reason}",
+        allowed="a file of JSON text in UTF-8, or - for standard input",
+        fix="correct the name or the file",
+    )

@@ -3,12 +3,12 @@
 Rule: the scorer is chosen once, when vLLM has loaded the drafter; which one, and why, is logged.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vllm_av.config import parse_block
-from vllm_av.scorers.base import ScorerContext
-from vllm_av.scorers.build import build
-from vllm_av.scorers.guard import GuardedScorer
+from vllm_av.seams import note
+
+if TYPE_CHECKING:
+    from vllm_av.scorers.guard import GuardedScorer
 
 
 def connect() -> None:
@@ -22,7 +22,7 @@ def connect() -> None:
     set_acceptance_scorer_factory(create)
 
 
-def create(inputs: Any) -> GuardedScorer:
+def create(inputs: Any) -> "GuardedScorer":
     """The factory.
 
     Args:
@@ -32,8 +32,18 @@ def create(inputs: Any) -> GuardedScorer:
         ConfigError: the block is not valid.
         ScorerError: the scorer does not exist, is broken, does not fit the drafter, or is lossy.
     """
+    with note.left_by_errors():
+        return _create(inputs)
+
+
+def _create(inputs: Any) -> "GuardedScorer":
+    # Not at the head: vLLM loads this module in every process, for everybody.
     # Not vllm_av's own logger: vLLM shows what its loggers say, and only that.
     from vllm.logger import init_logger
+
+    from vllm_av.config import parse_block
+    from vllm_av.scorers.base import ScorerContext
+    from vllm_av.scorers.build import build
 
     log = init_logger(f"vllm.{__name__}")
     spec = inputs.vllm_config.speculative_config

@@ -1,0 +1,36 @@
+"""Connects this package to vLLM, all of it or nothing.
+
+    contract    which seams this vLLM has
+    config      reads adaptive_verification_config for vLLM
+    scorer      makes the scorer for vLLM
+    arguments   tells mistakes in a config before vLLM loads anything for it
+    command     lets the program ``vllm`` end in one line
+
+Rule: whoever writes no ``adaptive_verification_config`` sees nothing of this package. Where the
+seams are missing, only ``arguments`` and ``command`` are connected, to say so.
+"""
+
+import logging
+
+from vllm_av.seams import arguments, command, config, contract, scorer
+
+__all__ = ["connect"]
+
+# A child of vLLM's own logger: vLLM shows what its loggers say, and only that.
+_log = logging.getLogger(f"vllm.{__name__}")
+
+
+def connect() -> None:
+    """Connect; again is fine. Never raises: a vLLM that cannot be connected still serves."""
+    try:
+        seams = contract.found()
+        if seams is contract.Seams.ALL:
+            # The validator comes last: until it is there, vLLM refuses every block.
+            scorer.connect()
+            config.connect()
+        arguments.connect(seams)
+        command.connect()
+    except Exception:
+        _log.exception(
+            "vllm_av cannot be connected to this vLLM; adaptive_verification_config will be refused"
+        )

@@ -1,0 +1,43 @@
+"""Reads ``adaptive_verification_config`` for vLLM, at vLLM's seam of that name.
+
+Rule: the same answer in the front end and in every worker; the canonical block is a fixed point.
+"""
+
+from typing import Any
+
+from vllm_av.seams import note
+
+
+def connect() -> None:
+    """Register with the patched vLLM.
+
+    Raises:
+        ImportError: this vLLM has no such seam.
+        ValueError: another plugin has registered a validator.
+    """
+    from vllm.config.adaptive_verification import register_adaptive_verification_validator
+
+    register_adaptive_verification_validator(validate)
+
+
+def validate(block: dict[str, Any], spec: Any) -> dict[str, Any]:
+    """The canonical block.
+
+    Args:
+        block: what the user wrote, or what this returned.
+        spec: vLLM's ``SpeculativeConfig``, complete.
+
+    Raises:
+        ConfigError: a mistake in the block.
+    """
+    # Not at the head: vLLM loads this module in every process, for everybody.
+    from vllm_av.config import canonical, parse_block
+
+    with note.left_by_errors():
+        config = parse_block(
+            block,
+            num_speculative_tokens=spec.num_speculative_tokens,
+            method=spec.method,
+            has_draft_logits=not spec.use_local_argmax_reduction,
+        )
+    return canonical(config)
