@@ -17,7 +17,7 @@ from vllm_av.patching.series import read_series, series_root
 from vllm_av.patching.status import State
 from vllm_av.patching.status import status as status_of
 from vllm_av.patching.tree import find_tree
-from vllm_av.patching.verify import source_at, tree_source
+from vllm_av.patching.verify import source_at, tree_source, verify_all
 from vllm_av.patching.verify import verify as verify_series
 
 app = typer.Typer(
@@ -46,25 +46,44 @@ def verify(
         Path | None,
         typer.Option(help="A wheel of vLLM to check against.", exists=True, dir_okay=False),
     ] = None,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Every series, against the wheel that is pinned for it; pip fetches it once.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Is the series for this vLLM as it must be? Names every problem."""
+    if (site is not None) + (wheel is not None) + every > 1:
+        raise typer.BadParameter("--all, --site and --wheel exclude each other")
+
+    def say(line: str) -> None:
+        if not as_json:
+            typer.echo(line, err=True)
+
     with mistakes(as_json=as_json):
-        source = source_at(wheel) if wheel else tree_source(find_tree(site))
-        report = verify_series(series_root(), source)
+        if every:
+            reports = verify_all(series_root(), say)
+        else:
+            source = source_at(wheel) if wheel else tree_source(find_tree(site))
+            reports = (verify_series(series_root(), source),)
 
     def text() -> None:
-        for name, added in report.added.items():
-            typer.echo(f"{name}  +{added}")
-        for problem in report.problems:
-            typer.echo(f"problem: {problem}")
-        typer.echo(
-            f"series {report.version} against the pristine files of {report.against}: "
-            f"{_count(report.added, 'patch', 'patches')}, {_count(report.problems, 'problem')}"
-        )
+        for report in reports:
+            for name, added in report.added.items():
+                typer.echo(f"{name}  +{added}")
+            for problem in report.problems:
+                typer.echo(f"problem: {problem}")
+            typer.echo(
+                f"series {report.version} against the pristine files of {report.against}: "
+                f"{_count(report.added, 'patch', 'patches')}, {_count(report.problems, 'problem')}"
+            )
 
-    emit(report.as_dict(), as_json=as_json, text=text)
-    if report.problems:
+    answers = [report.as_dict() for report in reports]
+    emit({"series": answers} if every else answers[0], as_json=as_json, text=text)
+    if any(report.problems for report in reports):
         raise typer.Exit(EXIT_NO)
 
 
@@ -165,6 +184,8 @@ def export(
     def text() -> None:
         for name in outcome.written:
             typer.echo(f"wrote {name}")
+        for note in outcome.notes:
+            typer.echo(f"note: verify will say: {note}")
         counts = f"{_count(outcome.edited, 'edited file')}, {_count(outcome.written, 'file')}"
         typer.echo(f"{counts} written to {outcome.folder}")
 

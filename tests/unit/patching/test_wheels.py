@@ -126,6 +126,7 @@ def test_two_at_once(shop: Path, tmp_path: Path) -> None:
     [
         ({"distribution": "torch"}, "distribution is 'torch'"),
         ({"version": "--pre"}, "version is '--pre'"),
+        ({"version": "0.39.0"}, "version is '0.39.0'"),
         ({"file": "../vllm-0.40.0-py3-none-any.whl"}, "file is '../vllm"),
         ({"sha256": "abc"}, "sha256 is 'abc'"),
         ({"url": "x"}, "url is not known"),
