@@ -96,3 +96,15 @@ def random_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A random target over 8 tokens, and a drafter that is a noisy copy of it."""
     root = tmp_path_factory.mktemp("random")
     return models.random_pair(root)
+
+
+@pytest.fixture(scope="session")
+def dspark(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A random target over 8 tokens, and a DSpark drafter with a confidence head."""
+    return models.dspark_pair(tmp_path_factory.mktemp("dspark"), head=True)
+
+
+@pytest.fixture(scope="session")
+def dspark_headless(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The same without a confidence head."""
+    return models.dspark_pair(tmp_path_factory.mktemp("dspark_headless"), head=False)

@@ -27,6 +27,11 @@ ENVIRONMENT = {
 }
 STEPS = 5  # drafts per request and step
 TOKENS = 16  # of each greedy request
+BATCHES = (1, 3, 8)
+
+# Fixed cost of a step, in tokens per request; each token that it verifies costs 1. With a fixed
+# cost c, drafts are worth verifying while their survival exceeds about 1 / (1 + c).
+FIXED_COSTS = {"none": 1e15, "some": 8.0, "almost all": 0.6}
 
 # An engine that is collected tears down the process group that all engines of a process share.
 _kept_alive: list[Any] = []
@@ -45,15 +50,22 @@ class Step(NamedTuple):
         return any(s == t and a != b for s, a in kept for t, b in kept)
 
 
-def speculation(draft: str, method: str, adaptive: bool, steps: int = STEPS) -> dict[str, Any]:
-    """A ``--speculative-config``."""
-    return {
+def speculation(
+    draft: str,
+    method: str,
+    adaptive: bool,
+    steps: int = STEPS,
+    block: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A ``--speculative-config``; ``block`` is its ``adaptive_verification_config``."""
+    spec = {
         "model": draft,
         "method": method,
         "num_speculative_tokens": steps,
         "draft_sample_method": "probabilistic",
         "enable_adaptive_verification": adaptive,
     }
+    return spec if block is None else spec | {"adaptive_verification_config": block}
 
 
 def engine_arguments(model: str, spec: dict[str, Any] | None, **changes: Any) -> dict[str, Any]:
@@ -91,6 +103,17 @@ class Engine:
         """vLLM's ``AdaptiveVerificationManager``."""
         assert self.runner.adaptive_verification is not None
         return self.runner.adaptive_verification
+
+    @property
+    def scorer(self) -> Any:
+        """The scorer in force, behind its guard."""
+        return self.runner.speculator.acceptance_scorer
+
+    @property
+    def estimator(self) -> Any:
+        """This package's ``OnlineEstimator``, which must be in force."""
+        assert self.scorer.name == "online_estimator"
+        return self.scorer.scorer.estimator
 
     def greedy(
         self, prompts: Sequence[list[int]], batch: int, max_tokens: int = TOKENS
@@ -150,11 +173,35 @@ def verified_share(steps: Sequence[Step]) -> float:
     return sum(sum(step.admitted) for step in steps) / scheduled
 
 
+def assert_trimmed(name: str, steps: list[Step]) -> None:
+    """That the cost table ``name`` of ``FIXED_COSTS`` did what it is called."""
+    share = verified_share(steps)
+    if name == "none":
+        assert share == 1.0
+    elif name == "some":
+        assert 0.2 < share < 0.9
+    else:
+        assert 0.0 < share < 0.25
+
+
 def generate_elsewhere(
     arguments: dict[str, Any], prompts: list[list[int]], environment: dict[str, str]
 ) -> Any:
     """What ``generate.py`` finds for greedy requests, in a process with ``environment``."""
-    job = {"arguments": arguments, "prompts": prompts, "max_tokens": TOKENS}
+    (result,), _ = try_elsewhere([arguments], prompts, environment)
+    assert "error" not in result, result
+    return result
+
+
+def try_elsewhere(
+    engines: list[dict[str, Any]], prompts: list[list[int]], environment: dict[str, str]
+) -> tuple[list[Any], str]:
+    """The same for several engines, one after the other, of which some may fail.
+
+    Returns:
+        What ``generate.py`` finds for each, and what all of them printed.
+    """
+    job = {"engines": engines, "prompts": prompts, "max_tokens": TOKENS}
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         run = subprocess.run(
@@ -163,8 +210,8 @@ def generate_elsewhere(
             env=os.environ | environment,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=280,
             check=False,
         )
         assert run.returncode == 0, run.stderr[-3000:]
-        return json.loads(result.read_text())
+        return json.loads(result.read_text()), run.stdout + run.stderr

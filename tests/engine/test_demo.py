@@ -35,19 +35,19 @@ def test_labels_and_predictions_are_the_estimators_own(
     adaptive: Engine, prompts: list[list[int]], fixed_cost: float, trims: bool
 ) -> None:
     adaptive.price(fixed_cost)
-    estimator = adaptive.runner.speculator.acceptance_estimator
+    estimator = adaptive.estimator
     # A fresh round of the estimator, which is longer than this test's steps.
-    estimator._steps_since_refit = 0
-    for sums in (estimator.info, estimator.grad, estimator.counts):
-        sums.zero_()
+    estimator._steps = 0
+    estimator._sums.zero_()
     with _probed(adaptive) as probe, adaptive.recorded() as steps:
         adaptive.greedy(prompts[:6], batch=3, max_tokens=20)
     positions = probe.drafts.positions
     assert len(positions) == STEPS
     assert sum(position.labels for position in positions) > 20
-    assert estimator.counts.tolist() == [position.labels for position in positions]
+    *_, residual_sums, labels = estimator._sums
+    assert labels.tolist() == [position.labels for position in positions]
     residuals = [position.accepted - position.predicted for position in positions]
-    assert estimator.grad[:, 1].tolist() == pytest.approx(residuals, abs=1e-3)
+    assert residual_sums.tolist() == pytest.approx(residuals, abs=1e-3)
     assert probe.drafts.scheduled == sum(sum(step.scheduled) for step in steps)
     assert probe.drafts.verified == sum(sum(step.admitted) for step in steps)
     assert (probe.drafts.verified < probe.drafts.scheduled) == trims

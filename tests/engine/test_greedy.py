@@ -10,32 +10,17 @@ from collections.abc import Callable
 import pytest
 
 from tests.engine.harness import (
+    BATCHES,
+    FIXED_COSTS,
     Engine,
-    Step,
+    assert_trimmed,
     engine_arguments,
     generate_elsewhere,
     speculation,
-    verified_share,
 )
 from vllm_av.demo.drafter import eagle
 
-BATCHES = (1, 3, 8)
 CHUNK = 48  # tokens a step: less than one of the prompts
-
-# Fixed cost of a step, in tokens per request; each token that it verifies costs 1. With a fixed
-# cost c, drafts are worth verifying while their survival exceeds about 1 / (1 + c).
-FIXED_COSTS = {"none": 1e15, "some": 8.0, "almost all": 0.6}
-
-
-def assert_trimmed(name: str, steps: list[Step]) -> None:
-    """That the cost table ``name`` did what it is called."""
-    share = verified_share(steps)
-    if name == "none":
-        assert share == 1.0
-    elif name == "some":
-        assert 0.2 < share < 0.9
-    else:
-        assert 0.0 < share < 0.25
 
 
 def test_the_prompts_are_eight_and_longer_than_a_chunk(prompts: list[list[int]]) -> None:

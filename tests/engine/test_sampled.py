@@ -1,89 +1,29 @@
 """Sampled tokens follow the target's distribution, however the drafts are trimmed.
 
-20,000 requests a case, each with its own seed, against probabilities enumerated in float64. The
-same test must fail for a scorer that looks at the drawn token: with p = (.5, .5) and q = (.2, .8),
-dropping the drafts with q(x) < .5 turns the output into (.4, .6).
+The same test must fail for a scorer that looks at the drawn token: with p = (.5, .5) and q = (.2,
+.8), dropping the drafts with q(x) < .5 turns the output into (.4, .6).
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from scipy.stats import chisquare
 
 from tests.engine import models
-from tests.engine.harness import Engine, Step, speculation, verified_share
-
-DRAWS = 20_000
-REQUESTS = 256  # at once
-LENGTH = 3  # tokens of each request: one from its prompt, the others verified
-PROMPT = [3]
-
-
-def start(pair: tuple[str, str], steps: int) -> Engine:
-    target, draft = pair
-    return Engine(
-        target,
-        speculation(draft, "draft_model", adaptive=True, steps=steps),
-        max_model_len=32,
-        max_num_seqs=REQUESTS,
-        max_num_batched_tokens=4 * REQUESTS * (1 + steps),
-        kv_cache_memory_bytes=64 << 20,
-        skip_tokenizer_init=True,
-    )
+from tests.engine.harness import Engine, verified_share
+from tests.engine.sampling import LENGTH, PROMPT, REQUESTS, cap_drafts, draw, p_value, tiny_engine
 
 
 @pytest.fixture(scope="module")
 def random_engine(random_pair: tuple[str, str]) -> Engine:
-    return start(random_pair, steps=3)
+    return tiny_engine(random_pair)
 
 
 @pytest.fixture(scope="module")
 def constant_engine(constant_pair: tuple[str, str]) -> Engine:
-    return start(constant_pair, steps=1)
-
-
-def cap_drafts(engine: Engine, drafts: int) -> None:
-    """Let the budget of a full batch be ``drafts``: up to there a step costs the same."""
-    free = REQUESTS + drafts  # every request has one more token to verify or to read
-    curve = [(1, 1.0), (free, 1.0), (free + 1, 1e9), (engine.runner.max_num_tokens, 1e9)]
-    engine.manager.set_cost_curves([(1, 0.0)], curve)
-
-
-def draw(engine: Engine, temperature: float, length: int) -> tuple[np.ndarray, list[Step]]:
-    """Tokens ``[DRAWS, length]`` and the verifications that they took."""
-    from vllm import SamplingParams
-
-    params = [
-        SamplingParams(
-            temperature=temperature, max_tokens=length, ignore_eos=True, detokenize=False, seed=seed
-        )
-        for seed in range(DRAWS)
-    ]
-    with engine.recorded() as steps:
-        tokens = engine.generate([PROMPT] * DRAWS, params)
-    return np.array(tokens), steps
-
-
-def p_value(tokens: np.ndarray, probabilities: torch.Tensor) -> float:
-    """Chi-square test of ``tokens`` ``[DRAWS, length]`` against a joint distribution.
-
-    Outcomes that are expected fewer than 5 times are counted together.
-    """
-    index = np.ravel_multi_index(tuple(tokens.T), tuple(probabilities.shape))
-    seen = np.bincount(index, minlength=probabilities.numel()).astype(float)
-    expected = probabilities.flatten().numpy() * DRAWS
-    rare = expected < 5
-    seen, expected = (np.append(x[~rare], x[rare].sum()) for x in (seen, expected))
-    if expected[-1] < 5:  # still rare together: with the least frequent of the others
-        low = expected[:-1].argmin()
-        for x in (seen, expected):
-            x[low] += x[-1]
-        seen, expected = seen[:-1], expected[:-1]
-    return float(chisquare(seen, expected).pvalue)
+    return tiny_engine(constant_pair, steps=1)
 
 
 @contextmanager

@@ -90,7 +90,7 @@ class Load(_Figures):
 
 
 class Coefficients(_Figures):
-    """vLLM's online acceptance estimator: p_k = sigmoid(slope * log-odds + intercept_k)."""
+    """The online acceptance estimator: p_k = sigmoid(slope * log-odds + intercept_k)."""
 
     slope: float
     intercepts: list[float]

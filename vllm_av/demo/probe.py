@@ -31,15 +31,14 @@ class Probe:
     def __init__(self, engine: Any) -> None:
         runner = _reach(engine, _RUNNER)
         self._speculator = _reach(runner, "speculator")
-        self._estimator: Any = None
+        self._scorer: Any = None
         self._manager = _reach(runner, "adaptive_verification")
         self._steps = 0
+        if self._manager is not None:
+            _reach(self._manager, "_confidence_probs")
         if self._speculator is not None:
-            self._estimator = _reach(self._speculator, "acceptance_estimator")
+            self._scorer = _reach(self._speculator, "acceptance_scorer")
             self._steps = int(_reach(self._speculator, "num_speculative_steps"))
-            for name in ("predictions", "slope", "intercepts", "_refits"):
-                if self._estimator is not None:
-                    _reach(self._estimator, name)
             _before(runner, "execute_model", self._scheduled)
             _before(self._speculator, "observe_verification", self._verified)
         self.reset()
@@ -49,13 +48,14 @@ class Probe:
         self.drafts = Drafts(positions=[Position() for _ in range(self._steps)])
 
     def coefficients(self) -> Coefficients | None:
-        """The estimator's coefficients now, or ``None`` where nothing estimates."""
-        if self._estimator is None:
+        """The estimator's coefficients now, or ``None`` where none is fitted."""
+        state = {} if self._scorer is None else self._scorer.snapshot()
+        if not {"slope", "intercepts", "refits"} <= state.keys():
             return None
         return Coefficients(
-            slope=self._estimator.slope.item(),
-            intercepts=self._estimator.intercepts.tolist(),
-            refits=self._estimator._refits,
+            slope=state["slope"].item(),
+            intercepts=state["intercepts"].tolist(),
+            refits=int(state["refits"].item()),
         )
 
     def priced_ms(self, requests: int) -> tuple[float, float] | None:
@@ -73,8 +73,9 @@ class Probe:
     def _verified(self, idx_mapping: Any, num_sampled: Any, num_rejected: Any) -> None:
         """Arguments: int tensors ``[num_reqs]``; row ``i`` has slot ``idx_mapping[i]``."""
         predictions = None
-        if self._estimator is not None:
-            predictions = self._estimator.predictions[idx_mapping].tolist()
+        if self._manager is not None:
+            # By slot, and not yet those of the next drafts.
+            predictions = self._manager._confidence_probs[idx_mapping].tolist()
         rows = zip(num_sampled.tolist(), num_rejected.tolist(), strict=True)
         for row, (sampled, rejected) in enumerate(rows):
             accepted = max(sampled - 1, 0)  # the last sampled token is the target's own

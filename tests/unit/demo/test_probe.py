@@ -1,6 +1,6 @@
 """The probe's labels, on the smallest thing that looks like an engine.
 
-That the counts equal those of vLLM's own estimator is tested on the real one (tests/engine).
+That the counts equal those of the estimator is tested on the real one (tests/engine).
 """
 
 from types import SimpleNamespace
@@ -12,10 +12,10 @@ from vllm_av.demo.probe import Probe
 from vllm_av.errors import Code, DemoError
 
 
-def _engine(speculator: object) -> SimpleNamespace:
+def _engine(speculator: object, manager: object = None) -> SimpleNamespace:
     runner = SimpleNamespace(
         speculator=speculator,
-        adaptive_verification=None,
+        adaptive_verification=manager,
         execute_model=lambda scheduler_output: "output",
     )
     worker = SimpleNamespace(worker=SimpleNamespace(model_runner=runner))
@@ -27,9 +27,9 @@ def _runner(engine: SimpleNamespace) -> SimpleNamespace:
     return engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
 
 
-def _speculator(estimator: object) -> SimpleNamespace:
+def _speculator(scorer: object) -> SimpleNamespace:
     return SimpleNamespace(
-        acceptance_estimator=estimator,
+        acceptance_scorer=scorer,
         num_speculative_steps=3,
         observe_verification=lambda idx_mapping, num_sampled, num_rejected: None,
     )
@@ -38,10 +38,8 @@ def _speculator(estimator: object) -> SimpleNamespace:
 def test_a_label_is_an_accepted_draft_or_the_first_rejected_one() -> None:
     # Slots 2, 0 and 1 hold the predictions of the rows 0, 1 and 2.
     predictions = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9]])
-    estimator = SimpleNamespace(
-        predictions=predictions, slope=np.array([0.5]), intercepts=np.array([-0.2]), _refits=4
-    )
-    engine = _engine(_speculator(estimator))
+    manager = SimpleNamespace(_confidence_probs=predictions)
+    engine = _engine(_speculator(None), manager)
     probe = Probe(engine)
     # One accepted and two rejected; all three accepted; none of three verified; a prefill chunk.
     idx, sampled, rejected = np.array([2, 0, 1, 1]), np.array([2, 4, 1, 0]), np.array([2, 0, 0, 0])
@@ -54,9 +52,20 @@ def test_a_label_is_an_accepted_draft_or_the_first_rejected_one() -> None:
     assert second.predicted == pytest.approx(0.8 + 0.2)
     assert third.predicted == pytest.approx(0.3)
     assert (probe.drafts.verified, probe.drafts.accepted) == (6, 4)
-    coefficients = probe.coefficients()
+
+
+def test_coefficients_are_those_of_the_scorer_s_snapshot() -> None:
+    state = {"slope": np.array([0.5]), "intercepts": np.array([-0.2, 0.1]), "refits": np.array([4])}
+    coefficients = Probe(
+        _engine(_speculator(SimpleNamespace(snapshot=lambda: state)))
+    ).coefficients()
     assert coefficients is not None
-    assert coefficients.refits == 4
+    assert coefficients.model_dump() == {"slope": 0.5, "intercepts": [-0.2, 0.1], "refits": 4}
+
+
+def test_a_scorer_that_fits_nothing_has_no_coefficients() -> None:
+    engine = _engine(_speculator(SimpleNamespace(snapshot=dict)))
+    assert Probe(engine).coefficients() is None
 
 
 def test_scheduled_drafts_are_counted_before_the_step() -> None:
@@ -74,7 +83,9 @@ def test_prices_are_read_from_the_cost_tables() -> None:
     engine = _engine(_speculator(None))
     assert Probe(engine).priced_ms(2) is None
     draft, verify = np.arange(5) * 10.0, np.arange(20) * 1.0
-    _runner(engine).adaptive_verification = SimpleNamespace(cost_tables=(draft, verify))
+    _runner(engine).adaptive_verification = SimpleNamespace(
+        cost_tables=(draft, verify), _confidence_probs=None
+    )
     # Two requests of three drafts: 2 tokens without them, 8 with all.
     assert Probe(engine).priced_ms(2) == (22.0, 28.0)
 
