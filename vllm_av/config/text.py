@@ -23,8 +23,9 @@ def shown(value: object, limit: int = _SHOWN) -> str:
             text += part
             if len(text) > limit:
                 break
-    except (ValueError, RecursionError):  # a huge whole number, a structure within itself
-        text = f"a {type(value).__name__} too large to show"
+    except (TypeError, ValueError, RecursionError):
+        # A key that JSON cannot have, a huge whole number, a structure within itself.
+        text = f"<{type(value).__name__}, not shown>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

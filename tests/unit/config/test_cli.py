@@ -1,0 +1,153 @@
+"""``vllm-av config``, as it is called, and the configs that come with the project."""
+
+import io
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import vllm_av
+from vllm_av.cli import app as cli
+from vllm_av.config import AdaptiveVerificationConfig, canonical
+
+CONFIGS = Path(vllm_av.__file__).parents[1] / "configs"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    def call(*args: str, stdin: str = "") -> tuple[int, str, str]:
+        given = SimpleNamespace(buffer=io.BytesIO(stdin.encode()))
+        monkeypatch.setattr("vllm_av.config.text.sys.stdin", given)
+        with pytest.raises(SystemExit) as left:
+            cli.main(["config", *args])
+        out, err = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, out, err
+
+    return call
+
+
+def test_the_schema_is_that_of_the_block(run: Run) -> None:
+    code, out, err = run("schema", "--json")
+    assert (code, err) == (0, "")
+    schema = json.loads(out)
+    assert list(schema["properties"]) == ["allow_lossy", "estimator", "scorer"]
+    interval = schema["$defs"]["EstimatorConfig"]["properties"]["refit_interval"]
+    assert (interval["minimum"], interval["maximum"], interval["default"]) == (1, 1000000, 100)
+    assert json.loads(run("schema")[1]) == schema
+
+
+def test_a_valid_block_is_valid(run: Run) -> None:
+    code, out, err = run("validate", "-", stdin='{"scorer": "auto"}')
+    assert (code, out, err) == (0, "standard input, taken for a bare block: valid\n", "")
+    code, out, _ = run("validate", "-", "--json", stdin='{"scorer": "auto"}')
+    assert code == 0
+    assert json.loads(out) == {
+        "block": canonical(AdaptiveVerificationConfig()),
+        "enabled": True,
+        "errors": [],
+        "took": "a bare block",
+        "valid": True,
+    }
+
+
+def test_every_mistake_is_told(run: Run) -> None:
+    text = '{"method": "eagle", "adaptive_verification_config": {"zzz": 1, "scorer": 2}}'
+    code, out, err = run("validate", "-", stdin=text)
+    assert (code, err) == (1, "")
+    lines = out.splitlines()
+    codes = ["AV-CONFIG-OFF", "AV-CONFIG-KEY", "AV-CONFIG-TYPE"]
+    assert [re.findall(r"^error: \[([A-Z-]+)\]", line)[0] for line in lines[:-1]] == codes
+    assert lines[-1] == "standard input, taken for a whole speculative config: 3 mistakes"
+    code, out, _ = run("validate", "-", "--json", stdin=text)
+    assert code == 1
+    answer = json.loads(out)
+    assert [error["code"] for error in answer["errors"]] == codes
+    assert (answer["valid"], answer["block"]) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "judgement"),
+    [
+        ('{"method": "ngram"}', "valid, and adaptive verification is off"),
+        (
+            '{"enable_adaptive_verification": true}',
+            "valid, without the block: every default is in force",
+        ),
+        ('{"enable_adaptive_verification": true, "adaptive_verification_config": {}}', "valid"),
+        ("[1]", "1 mistake"),
+    ],
+)
+def test_a_judgement_says_what_is_in_force(text: str, judgement: str, run: Run) -> None:
+    assert run("validate", "-", stdin=text)[1].endswith(f": {judgement}\n")
+
+
+@pytest.mark.parametrize("verb", ["validate", "render"])
+def test_what_is_no_json_is_a_wrong_question(verb: str, run: Run) -> None:
+    code, out, err = run(verb, "-", stdin='{"scorer": NaN}')
+    assert (code, out) == (2, "")
+    assert err.startswith("error: [AV-CONFIG-JSON] standard input is not JSON: NaN")
+    code, out, err = run(verb, "/dev/null/x", "--json")
+    assert (code, err) == (2, "")
+    assert json.loads(out)["error"]["code"] == "AV-CONFIG-FILE"
+
+
+def test_rendered_defaults_are_ready_to_paste(run: Run) -> None:
+    code, out, err = run("render")
+    assert (code, err) == (0, "")
+    block, pasted, drafter = re.split(r"\n\n", out.strip())
+    assert json.loads(block) == canonical(AdaptiveVerificationConfig())
+    flag, text = shlex.split(pasted)
+    assert flag == "--speculative-config"
+    assert json.loads(text) == {
+        "enable_adaptive_verification": True,
+        "adaptive_verification_config": json.loads(block),
+    }
+    assert "--spec-model" in drafter
+
+
+def test_a_rendered_config_is_rendered_the_same_again(run: Run) -> None:
+    file = str(CONFIGS / "per-position.json")
+    answer = json.loads(run("render", file, "--json")[1])
+    pasted = shlex.split(answer["argument"])[1]
+    assert json.loads(pasted) == answer["speculative_config"]
+    assert json.loads(run("render", "-", "--json", stdin=pasted)[1]) == answer
+
+
+def test_rendering_a_mistake_is_refused(run: Run) -> None:
+    code, out, err = run("render", "-", stdin='{"zzz": 1, "scorer": 2}')
+    assert (code, out) == (2, "")
+    assert err.startswith("error: [AV-CONFIG-KEY] ")
+    assert err.endswith("(and 1 more: AV-CONFIG-TYPE)\n")
+
+
+def _load(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text())
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.json")), ids=lambda file: file.stem)
+def test_a_config_of_the_project_is_valid(file: Path, run: Run) -> None:
+    code, out, _ = run("validate", str(file))
+    assert (code, out) == (0, f"{file}, taken for a whole speculative config: valid\n")
+    spec = _load(file)
+    # The drafter is named beside it, and vLLM refuses to be told the same twice.
+    assert "model" not in spec
+    assert spec["num_speculative_tokens"] > 0
+    assert f"`{file.name}`" in (CONFIGS / "README.md").read_text()
+
+
+def test_every_config_that_is_described_is_there() -> None:
+    described = re.findall(r"^\| `([\w-]+\.json)`", (CONFIGS / "README.md").read_text(), re.M)
+    assert sorted(described) == sorted(file.name for file in CONFIGS.glob("*.json"))
+    assert len(described) > 4
+
+
+def test_the_config_of_upstream_s_numbers_is_the_default() -> None:
+    block = _load(CONFIGS / "upstream.json")["adaptive_verification_config"]
+    assert block == canonical(AdaptiveVerificationConfig())

@@ -1,0 +1,283 @@
+"""What is connected to vLLM: the wrapped functions, the last line of the program, the note."""
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vllm_av import seams
+from vllm_av.errors import Code, ConfigError, VllmAvError
+from vllm_av.seams import arguments, command, contract, note
+from vllm_av.seams.contract import Seams
+
+BLOCK = "adaptive_verification_config"
+GOOD = {"enable_adaptive_verification": True, BLOCK: {"scorer": "auto"}}
+BAD = {"enable_adaptive_verification": True, BLOCK: {"scorre": "auto"}}
+
+
+@pytest.fixture
+def args(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """vLLM's module of the engine's arguments, as far as it is wrapped."""
+
+    class EngineArgs:
+        def __init__(self, speculative_config: Any, spec_tokens: int | None = None) -> None:
+            self.speculative_config = speculative_config
+            self.spec_tokens = spec_tokens
+
+        def create_speculative_config(self, target: str, parallel: str) -> Any:
+            """Upstream's."""
+            return (self.speculative_config, target, parallel)
+
+        @staticmethod
+        def add_cli_args(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+            import json
+
+            parser.add_argument("--speculative-config", "-sc", type=json.loads)
+            return parser
+
+    module = ModuleType("vllm.engine.arg_utils")
+    module.EngineArgs = EngineArgs  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm.engine.arg_utils", module)
+    return EngineArgs
+
+
+def make(kind: Any, spec: Any, **more: Any) -> Any:
+    return kind(spec, **more).create_speculative_config("target", parallel="parallel")
+
+
+@pytest.mark.parametrize("state", Seams)
+@pytest.mark.parametrize(
+    "spec", [None, {}, {"method": "ngram"}, {"enable_adaptive_verification": True}, {1: 2}, "text"]
+)
+def test_a_config_without_a_block_passes_untouched(args: Any, state: Seams, spec: Any) -> None:
+    arguments.connect(state)
+    made, *others = make(args, spec)
+    assert made is spec
+    assert others == ["target", "parallel"]
+    assert args.create_speculative_config.__doc__ == "Upstream's."
+
+
+def test_a_block_is_checked_before_vllm_sees_it(args: Any) -> None:
+    arguments.connect(Seams.ALL)
+    assert make(args, GOOD)[0] is GOOD
+    with pytest.raises(ConfigError) as caught:
+        make(args, BAD)
+    assert caught.value.code is Code.CONFIG_KEY
+
+
+def test_the_flag_of_the_command_line_counts_the_drafts(args: Any) -> None:
+    arguments.connect(Seams.ALL)
+    spec = {**GOOD, BLOCK: {"estimator": {"initial_intercepts": [0, 0]}}}
+    make(args, spec, spec_tokens=2)
+    with pytest.raises(ConfigError, match=r"has 2 numbers; .* or 3, which"):
+        make(args, spec, spec_tokens=3)
+
+
+@pytest.mark.parametrize(("state", "words"), [("none", "not patched"), ("some", "in part")])
+@pytest.mark.parametrize("key", [BLOCK, BLOCK.replace("_", "-")])
+def test_a_block_for_an_unpatched_vllm_is_refused(
+    args: Any, key: str, state: str, words: str
+) -> None:
+    arguments.connect(Seams(state))
+    with pytest.raises(ConfigError, match=f"{words}.*run `vllm-av patch apply`") as caught:
+        make(args, {"enable_adaptive_verification": True, key: {}})
+    assert caught.value.code is Code.CONFIG_UNPATCHED
+
+
+def test_connecting_again_wraps_nothing_twice(args: Any) -> None:
+    arguments.connect(Seams.ALL)
+    once = (args.create_speculative_config, args.add_cli_args)
+    arguments.connect(Seams.ALL)
+    assert (args.create_speculative_config, args.add_cli_args) == once
+
+
+def test_a_process_without_the_engine_s_arguments_needs_no_wrapping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "vllm.engine.arg_utils", raising=False)
+    arguments.connect(Seams.ALL)
+    assert "vllm.engine.arg_utils" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"enable_adaptive_verification": true,', "AV-CONFIG-JSON"),
+        ('{"adaptive-verification-config": {"scorer": NaN}}', "NaN is no JSON number"),
+        ('{"adaptive_verification_config": {"a": 1, "a": 2}}', 'the key "a" is given twice'),
+    ],
+)
+def test_broken_json_is_told_by_the_command_line(
+    args: Any, text: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments.connect(Seams.ALL)
+    parser = args.add_cli_args(argparse.ArgumentParser("vllm serve"))
+    with pytest.raises(SystemExit) as left:
+        parser.parse_args(["-sc", text])
+    assert left.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "[AV-CONFIG-JSON] this text is not JSON: " in last
+    assert words in last
+
+
+@pytest.mark.parametrize("text", ['{"method": "a", "method": "b"}', '{"x": NaN}', "5"])
+def test_a_text_that_is_not_about_us_is_read_as_ever(args: Any, text: str) -> None:
+    arguments.connect(Seams.ALL)
+    parser = args.add_cli_args(argparse.ArgumentParser())
+    import json
+
+    assert str(parser.parse_args(["-sc", text]).speculative_config) == str(json.loads(text))
+    with pytest.raises(SystemExit):
+        parser.parse_args(["-sc", "{"])
+
+
+@pytest.mark.parametrize(
+    ("files", "state"),
+    [
+        ([], Seams.NONE),
+        (["config/adaptive_verification.py"], Seams.SOME),
+        (list(contract._NEEDED), Seams.ALL),
+    ],
+)
+def test_the_seams_are_found_by_their_files(
+    files: list[str], state: Seams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(contract, "find_spec", lambda name: spec)
+    assert contract.found() is state
+
+
+def test_without_vllm_there_are_no_seams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contract, "find_spec", lambda name: None)
+    assert contract.found() is Seams.NONE
+
+
+def test_what_cannot_be_connected_is_logged_and_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise ImportError("renamed")
+
+    connected: list[str] = []
+    monkeypatch.setattr(contract, "found", lambda: Seams.ALL)
+    monkeypatch.setattr(seams.scorer, "connect", fail)
+    monkeypatch.setattr(seams.config, "connect", lambda: connected.append("config"))
+    seams.connect()
+    assert connected == []
+    assert "cannot be connected" in caplog.text
+    assert "renamed" in caplog.text
+
+
+def test_all_or_nothing_is_connected(args: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    connected: list[str] = []
+    monkeypatch.setattr(seams.scorer, "connect", lambda: connected.append("scorer"))
+    monkeypatch.setattr(seams.config, "connect", lambda: connected.append("config"))
+    monkeypatch.setattr(contract, "found", lambda: Seams.SOME)
+    seams.connect()
+    assert connected == []
+    monkeypatch.setattr(contract, "found", lambda: Seams.ALL)
+    seams.connect()
+    assert connected == ["scorer", "config"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "argv", "answer"),
+    [
+        (None, ["/venv/bin/vllm", "serve"], True),
+        (None, ["/home/me/serve.py"], False),
+        (None, ["/home/me/vllm.py"], False),
+        (None, [""], False),
+        ("vllm.entrypoints.cli.main", ["/x/main.py"], True),
+        ("vllm.entrypoints.openai.api_server", ["/x/api_server.py"], True),
+        ("pytest", ["/x/vllm"], False),
+        ("vllm_av.__main__", ["/x/__main__.py"], False),
+    ],
+)
+def test_the_program_is_known_by_its_name(
+    spec: str | None, argv: list[str], answer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = ModuleType("__main__")
+    main.__spec__ = importlib.util.spec_from_loader(spec, None) if spec else None
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(sys, "argv", argv)
+    assert command.in_program() is answer
+
+
+class TestLastLine:
+    @pytest.fixture(autouse=True)
+    def before(self, monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+        told: list[BaseException] = []
+        monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: told.append(error))
+        monkeypatch.setattr(command, "in_program", lambda: True)
+        monkeypatch.delenv(note._VARIABLE, raising=False)
+        command.connect()
+        once = sys.excepthook
+        command.connect()
+        assert sys.excepthook is once
+        return told
+
+    def test_an_error_of_this_package_is_one_line(
+        self, before: list[BaseException], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        error = ConfigError(Code.CONFIG_KEY, "given", "allowed", "fix")
+        sys.excepthook(type(error), error, None)
+        assert capsys.readouterr().err == "error: [AV-CONFIG-KEY] given; allowed; fix\n"
+        assert before == []
+
+    def test_another_error_is_told_as_ever(
+        self, before: list[BaseException], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        error = ValueError("x")
+        sys.excepthook(ValueError, error, None)
+        assert capsys.readouterr().err == ""
+        assert before == [error]
+
+    def test_a_note_of_another_process_is_the_last_line(
+        self, before: list[BaseException], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        note.offer()
+        first = ConfigError(Code.CONFIG_KEY, "first", "allowed", "fix")
+        for error in (first, ConfigError(Code.CONFIG_TYPE, "second", "allowed", "fix")):
+            with pytest.raises(ConfigError), note.left_by_errors():
+                raise error
+        sys.excepthook(RuntimeError, RuntimeError("Engine core initialization failed"), None)
+        assert len(before) == 1
+        assert capsys.readouterr().err == f"error: {first}\n"
+        assert note.take() is None
+
+    def test_standard_error_may_be_closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        error = ConfigError(Code.CONFIG_KEY, "given", "allowed", "fix")
+        monkeypatch.setattr(sys, "stderr", None)
+        sys.excepthook(type(error), error, None)
+
+
+def test_nothing_is_hooked_in_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = sys.excepthook
+    monkeypatch.setattr(command, "in_program", lambda: False)
+    command.connect()
+    assert sys.excepthook is hook
+
+
+def test_without_an_offer_no_note_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(note._VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(VllmAvError), note.left_by_errors():
+        raise ConfigError(Code.CONFIG_KEY, "given", "allowed", "fix")
+    assert list(tmp_path.iterdir()) == []
+    assert note.take() is None
+
+
+def test_a_note_that_cannot_be_left_hides_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(note._VARIABLE, str(tmp_path / "missing" / "note"))
+    with pytest.raises(ConfigError), note.left_by_errors():
+        raise ConfigError(Code.CONFIG_KEY, "given", "allowed", "fix")
+    assert note.take() is None
