@@ -17,7 +17,7 @@ from pathlib import Path
 from vllm_av.cache import cache_dir
 from vllm_av.errors import Code, PatchError
 from vllm_av.patching.edge import told
-from vllm_av.patching.files import locked, make_folder, remove_folder, sync
+from vllm_av.patching.files import locked, make_folder, remove_folder
 from vllm_av.patching.series import PIN, series_root
 
 WAIT_SECONDS = 3600.0
@@ -130,16 +130,18 @@ def _fetch(pin: Pin, wheel: Path) -> None:
     remove_folder(part)  # what a command that was killed left
     make_folder(part)
     try:
-        fetched = _download(pin, part)
-        if (found := _sha256(fetched)) != pin.sha256:
-            raise _not_to_be_had(pin, wheel, f"pip brought {fetched.name} with sha256 {found}")
-        os.replace(fetched, wheel)
-        sync(wheel.parent)
+        said = _download(pin, part)
+        sums = {_sha256(file): file for file in sorted(part.glob("*.whl"))}
+        if pin.sha256 not in sums:
+            brought = [f"pip brought {file.name} with sha256 {sha}" for sha, file in sums.items()]
+            raise _not_to_be_had(pin, wheel, (brought or [said])[0])
+        os.replace(sums[pin.sha256], wheel)
     finally:
         remove_folder(part)
 
 
-def _download(pin: Pin, to: Path) -> Path:
+def _download(pin: Pin, to: Path) -> str:
+    """Let pip put into ``to`` what it takes for the wheel; the line that says why, if it fails."""
     wanted = f"{pin.distribution}=={pin.version}"
     # vLLM need not run on this machine and this Python: only its files are read.
     options = ["--no-deps", "--only-binary=:all:", "--ignore-requires-python", *pin.tags]
@@ -154,13 +156,9 @@ def _download(pin: Pin, to: Path) -> Path:
         errors="replace",
         check=False,
     )
-    found = sorted(to.glob("*.whl"))
-    if done.returncode or len(found) != 1:
-        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        errors = [line for line in lines if line.startswith("ERROR: ")]
-        why = (errors or lines or ["pip said nothing"])[-1].removeprefix("ERROR: ")
-        raise _not_to_be_had(pin, to.with_suffix(""), why)
-    return found[0]
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR: ")]
+    return (errors or lines or ["pip said nothing"])[-1].removeprefix("ERROR: ")
 
 
 def _not_to_be_had(pin: Pin, wheel: Path, why: str) -> PatchError:
