@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.patching.trees import BODY, FILES, write_series
+from tests.unit.patching.trees import BODY, FILES, WHEN, write_series
+from vllm_av.patching.export import export
+from vllm_av.patching.install import apply
 from vllm_av.patching.needs import needs_of
-from vllm_av.patching.series import Series
+from vllm_av.patching.series import Series, read_series
+from vllm_av.patching.tree import Tree
+from vllm_av.patching.verify import tree_source, verify
 
 A, B, C, D = (f"core/{letter}.patch" for letter in "abcd")
 CONFIG = "vllm/config.py"
@@ -109,6 +113,38 @@ def test_a_name_that_only_another_patch_brings_is_a_need(root: Path) -> None:
     told = f"{C}: it uses Seam, choose, vllm.seam: it needs `Requires: {A}`"
     assert _needs(_series(root, {}, **steps)) == [told]
     assert _needs(_series(root, {C: A}, **steps)) == []
+
+
+def test_names_that_are_there_anyway_are_no_need(root: Path) -> None:
+    start = {**FILES, "vllm/untouched.py": b"class Old:\n    def choose(self): ...\n"}
+    steps: tuple[dict[str, bytes | None], ...] = (
+        {"vllm/seam.py": b"def choose(): ...\n\n\ndef pick(): ...\n"},
+        # It uses what the pristine files have, and what it brings in another file.
+        {
+            "vllm/untouched.py": start["vllm/untouched.py"] + b"\n\nOld().choose()\n",
+            "vllm/mine.py": b"def pick(): ...\n",
+            "vllm/worker/__init__.py": b"from vllm.mine import pick\n\npick()\n",
+        },
+    )
+    series = write_series(root, *steps, names=(A, B), start=start)
+    assert needs_of(series, start.get) == []
+
+
+def test_verify_tells_what_is_needed_and_export_notes_it(root: Path, tree: Tree) -> None:
+    series = write_series(root, _config(LONGER), _config(LONGER, FAR), names=(A, B))
+    assert verify(root, tree_source(tree)).problems == ()
+    apply(tree, series)
+    (tree.site / CONFIG).write_bytes(_config(LONGER, FAR, NEAR)[CONFIG] or b"")
+    exported = export(tree, tree_source(tree), series, None, into=B, date=WHEN)
+    told = f"{B}: it does not apply alone: it needs `Requires: {A}`"
+    assert exported.notes == (told,)
+    assert verify(root, tree_source(tree)).problems == (told,)
+    # The message is mended in its file, and the tree's record follows.
+    path = series.folder / B
+    removal = b"Removal: when vLLM does it itself\n"
+    path.write_bytes(path.read_bytes().replace(removal, removal + f"Requires: {A}\n".encode()))
+    assert verify(root, tree_source(tree)).problems == ()
+    assert apply(tree, read_series(root, series.version)).done == "upgraded"
 
 
 def test_a_core_patch_is_small(root: Path) -> None:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from tests.unit.patching.trees import BODY
 from vllm_av.errors import Code, PatchError
-from vllm_av.patching.diff import FileDiff, apply_diff, parse_diffs
+from vllm_av.patching.diff import FileDiff, apply_diff, parse_diffs, render_diff
 from vllm_av.patching.fold import render_change
 from vllm_av.patching.offset import relocated
+from vllm_av.patching.script import Block
 
 PATH = "vllm/a.py"
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n", "e\n", "f\n"]), max_size=24)
@@ -46,12 +47,35 @@ def test_every_context_line_counts() -> None:
         assert caught.value.code is Code.PATCH_CONFLICT
 
 
+BLOCK = "def f():\n    a\n    b\n    c\n    d\n    e\n    f\n\n"
+
+
+def _blocks(*changed: int) -> bytes:
+    """Four blocks that look alike, but for the line that some of them have changed."""
+    other = BLOCK.replace("    c\n", "    x\n")
+    return "".join(other if number in changed else BLOCK for number in range(4)).encode()
+
+
+def _change_blocks(*changed: int) -> FileDiff:
+    script = [Block(8 * number + 3, 1, 8 * number + 3, 1) for number in changed]
+    (diff,) = parse_diffs(render_diff(PATH, _blocks(), _blocks(*changed), script))
+    return diff
+
+
 def test_the_nearest_place_counts() -> None:
-    block = "def f():\n    a\n    b\n    c\n    d\n    e\n    f\n\n"
-    old = block * 3
-    second = block + block.replace("    c\n", "    x\n") + block
-    diff = _change(old.encode(), second.encode())
-    assert _applied(diff, ("# 1\n" + old).encode()) == ("# 1\n" + second).encode()
+    assert _applied(_change_blocks(2), b"# 1\n" + _blocks()) == b"# 1\n" + _blocks(2)
+    assert _applied(_change_blocks(2), _blocks()[9:]) == _blocks(2)[9:]
+
+
+def test_where_one_hunk_lies_the_next_is_expected() -> None:
+    head = "".join(f"head {number}\n" for number in range(8))
+    new = head.replace("head 4\n", "x\n")
+    old, wanted = head.encode() + _blocks(), new.encode() + _blocks(1)
+    script = [Block(4, 1, 4, 1), Block(19, 1, 19, 1)]
+    (diff,) = parse_diffs(render_diff(PATH, old, wanted, script))
+    # Five lines more: for itself, the second hunk would be nearer to the block before its own.
+    more = b"# moved\n" * 5
+    assert _applied(diff, more + old) == more + wanted
 
 
 def test_a_hunk_at_the_edge_stays_there() -> None:

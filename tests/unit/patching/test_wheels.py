@@ -3,12 +3,16 @@
 import hashlib
 import subprocess
 import sys
+import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from vllm_av.errors import Code, PatchError
+from vllm_av.patching.files import locked
 from vllm_av.patching.series import series_root, stray, versions
 from vllm_av.patching.wheels import Pin, pinned_wheel, read_pin
 
@@ -72,7 +76,7 @@ def test_what_is_damaged_or_half_there_is_fetched_anew(
     wheel = tmp_path / "cache" / "wheels" / FILE
     part = wheel.with_name(FILE + ".part")
     part.mkdir(parents=True)
-    (part / "vllm-0.39.0-py3-none-any.whl").write_bytes(b"left by a command that was killed")
+    (part / FILE).write_bytes(b"left by a command that was killed")
     wheel.write_bytes(shop.read_bytes()[:-1] if damage is None else damage)
     assert pinned_wheel("0.40.0", tmp_path / "patches").read_bytes() == shop.read_bytes()
     assert list(wheel.parent.iterdir()) == [wheel]
@@ -111,14 +115,25 @@ def test_a_pip_that_lies_where_the_user_stands_is_not_run(
 def test_two_at_once(shop: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from vllm_av.patching.wheels import pinned_wheel; "
-        "print(pinned_wheel('0.40.0', Path(sys.argv[1])))"
+        "print(pinned_wheel('0.40.0', Path(sys.argv[1]), print))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "patches")]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    for one in both:
-        said, _ = one.communicate(timeout=60)
-        assert one.returncode == 0
-        assert Path(said.strip()).read_bytes() == shop.read_bytes()
+    (tmp_path / "cache").mkdir()
+    with _held(tmp_path / "cache" / "wheels"):  # so that both see that nothing is there
+        both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        time.sleep(2)
+    said = [one.communicate(timeout=60)[0].splitlines() for one in both]
+    assert [one.returncode for one in both] == [0, 0]
+    assert {Path(lines[-1]).read_bytes() for lines in said} == {shop.read_bytes()}
+    assert sorted(len(lines) for lines in said) == [1, 2]  # one of them has fetched
+    assert len(list((tmp_path / "cache" / "wheels").iterdir())) == 1
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    folder.mkdir()
+    with locked(folder):
+        yield
 
 
 @pytest.mark.parametrize(
