@@ -1,0 +1,81 @@
+"""Batch-sharded sampling on two ranks, new in vLLM 0.33.0 beside adaptive verification.
+
+Each rank samples some of the requests, so that the host must know how many drafts each of them
+kept: nowhere else does it learn that.
+"""
+
+import gc
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.engine import models
+from tests.engine.harness import TOKENS, engine_arguments, speculation
+from tests.engine.sampling import TINY_STEPS, tiny_changes
+
+PROMPTS = [[n % 8, 3 * n % 8, 5, (n * n) % 8] for n in range(8)]
+BUDGET = 12  # of 24 drafts
+
+
+@pytest.fixture
+def sharded(random_pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """``vllm.LLM`` with its core in this process and two workers in processes of their own."""
+    from vllm import LLM
+    from vllm.v1.worker.gpu.spec_decode.adaptive_verification import AdaptiveVerificationManager
+
+    if (
+        "copy_admitted_drafts_to_host"
+        not in inspect.signature(AdaptiveVerificationManager).parameters
+    ):
+        pytest.skip("vLLM before 0.33.0 shards no batch under adaptive verification")
+    # This process has engines and threads, which no fork survives.
+    monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    target, draft = random_pair
+    spec = speculation(draft, "draft_model", True, TINY_STEPS)
+    ranks = {"tensor_parallel_size": 2, "enable_batch_sharded_sampling": True}
+    llm = LLM(**engine_arguments(target, spec, **tiny_changes(), **ranks))
+    yield llm
+    llm.llm_engine.engine_core.shutdown()
+    del llm
+    gc.collect()
+
+
+def cap_and_record(worker: Any) -> None:
+    """In a worker: give eight requests room for ``BUDGET`` drafts, and keep what came of it."""
+    manager = worker.model_runner.adaptive_verification
+    free = len(PROMPTS) + BUDGET
+    curve = [(1, 1.0), (free, 1.0), (free + 1, 1e9), (worker.model_runner.max_num_tokens, 1e9)]
+    manager.set_cost_curves([(1, 0.0)], curve)
+    reallocate, manager.seen = manager.reallocate_drafts, []
+
+    def wrapped(*arguments: Any) -> Any:
+        result = reallocate(*arguments)
+        starts, *_, on_host = result
+        if on_host is not None:
+            on_device = starts.diff() - manager.num_bonus_tokens
+            manager.seen.append((on_device.tolist(), on_host.wait().tolist()))
+        return result
+
+    manager.reallocate_drafts = wrapped
+
+
+def seen(worker: Any) -> list[tuple[list[int], list[int]]]:
+    """In a worker: admitted drafts of each trimmed step, on the device and as the host knows."""
+    return list(worker.model_runner.adaptive_verification.seen)
+
+
+def test_the_host_knows_what_each_request_kept(sharded: Any, random_pair: tuple[str, str]) -> None:
+    from vllm import SamplingParams
+
+    sharded.collective_rpc(cap_and_record)
+    params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True, detokenize=False)
+    requests = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
+    outputs = sharded.generate(requests, params, use_tqdm=False)
+    tokens = [list(output.outputs[0].token_ids) for output in outputs]
+    assert tokens == [models.greedy(random_pair[0], prompt, TOKENS) for prompt in PROMPTS]
+    first, second = sharded.collective_rpc(seen)
+    assert first == second
+    assert all(on_device == on_host for on_device, on_host in first)
+    assert any(len(set(on_host)) > 1 for _, on_host in first)
