@@ -5,6 +5,7 @@ the manager's own method, and to record what was admitted.
 """
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -93,7 +94,11 @@ class Engine:
         from vllm import LLM, envs
 
         envs.disable_envs_cache()  # which an earlier engine has switched on
-        self.llm = LLM(**engine_arguments(model, spec, **changes))
+        try:
+            self.llm = LLM(**engine_arguments(model, spec, **changes))
+        except Exception as error:
+            _kept_alive.append(error)  # whose traceback holds what there is of the engine
+            raise
         _kept_alive.append(self.llm)
         core = self.llm.llm_engine.engine_core.engine_core
         self.runner = core.model_executor.driver_worker.worker.model_runner
@@ -165,6 +170,24 @@ class Engine:
             yield steps
         finally:
             manager.reallocate_drafts = reallocate
+
+
+@contextmanager
+def logged_by(name: str) -> Iterator[list[logging.LogRecord]]:
+    """What one logger says inside the block."""
+    records: list[logging.LogRecord] = []
+
+    def see(record: logging.LogRecord) -> bool:
+        records.append(record)
+        return True
+
+    # No handler: vLLM takes those away when its first engine starts.
+    logger = logging.getLogger(name)
+    logger.addFilter(see)
+    try:
+        yield records
+    finally:
+        logger.removeFilter(see)
 
 
 def verified_share(steps: Sequence[Step]) -> float:

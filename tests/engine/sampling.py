@@ -44,7 +44,7 @@ def tiny_changes(steps: int = TINY_STEPS) -> dict[str, Any]:
 
 
 def cap_drafts(engine: Engine, drafts: int, requests: int = REQUESTS) -> None:
-    """Let a batch of ``requests`` have a budget of ``drafts``: a step costs the same up to there."""
+    """Give a batch of ``requests`` room for ``drafts``: up to there a step costs the same."""
     free = requests + drafts  # every request has one more token to verify or to read
     curve = [(1, 1.0), (free, 1.0), (free + 1, 1e9), (engine.runner.max_num_tokens, 1e9)]
     engine.manager.set_cost_curves([(1, 0.0)], curve)

@@ -1,0 +1,128 @@
+"""Scorers of other packages, found by their entry points, and scorers that are refused.
+
+Two engines run as a user starts them: the core and its worker each in a process of its own.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine import models
+from tests.engine.harness import Engine, engine_arguments, logged_by, speculation, try_elsewhere
+from tests.engine.sampling import (
+    LENGTH,
+    PROMPT,
+    REQUESTS,
+    TINY_STEPS,
+    cap_drafts,
+    draw,
+    p_value,
+    tiny_changes,
+    tiny_engine,
+)
+from tests.packages import EXAMPLES, expose, python_path
+from vllm_av.errors import ScorerError
+
+PROMPTS = [[n % 8, 3 * n % 8, 5] for n in range(4)]
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The search path on which the examples count as installed."""
+    root = tmp_path_factory.mktemp("packages")
+    projects = ("sure_scorer", "faulty_scorers")
+    return [path for name in projects for path in expose(EXAMPLES / name, root / name)]
+
+
+@pytest.fixture(scope="module")
+def outcomes(packages: list[str], random_pair: tuple[str, str]) -> dict[str, Any]:
+    """What became of each engine, by its scorer; under "log" what all of them printed."""
+    target, draft = random_pair
+    scorers = ("sure", "raises")
+    specs = [
+        speculation(draft, "draft_model", True, TINY_STEPS, {"scorer": scorer})
+        for scorer in scorers
+    ]
+    environment = {
+        "PYTHONPATH": python_path(packages),
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+        "VLLM_LOGGING_LEVEL": "INFO",
+    }
+    engines = [engine_arguments(target, spec, **tiny_changes()) for spec in specs]
+    results, log = try_elsewhere(engines, PROMPTS, environment)
+    return dict(zip(scorers, results, strict=True)) | {"log": log}
+
+
+def test_a_scorer_of_another_package_runs(
+    outcomes: dict[str, Any], random_pair: tuple[str, str]
+) -> None:
+    expected = [models.greedy(random_pair[0], prompt) for prompt in PROMPTS]
+    assert outcomes["sure"] == {"v2": True, "tokens": expected}
+    chosen = "scorer sure (named in adaptive_verification_config; auto is online_estimator)"
+    assert outcomes["log"].count(chosen) == 1
+    assert "EngineCore" in outcomes["log"]
+
+
+def test_one_that_raises_stops_the_engine_and_is_named(outcomes: dict[str, Any]) -> None:
+    assert set(outcomes["raises"]) == {"error"}
+    line = "the scorer 'raises' raised LookupError in predict: the table of this scorer is empty"
+    assert f"ScorerError: [AV-SCORER-FAILED] {line}; " in outcomes["log"]
+
+
+@pytest.fixture
+def importable(packages: list[str]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for path in packages:
+            patch.syspath_prepend(path)
+        yield
+
+
+def refusal(start: Callable[[], Engine]) -> str:
+    with pytest.raises(ScorerError) as caught:
+        start()
+    return str(caught.value)
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_lossy_one_is_refused(random_pair: tuple[str, str]) -> None:
+    line = refusal(lambda: tiny_engine(random_pair, block={"scorer": "looks"}))
+    assert line.startswith("[AV-SCORER-LOSSY] the scorer 'looks' needs the drawn tokens")
+
+
+def test_a_head_that_the_checkpoint_lacks_is_refused(dspark_headless: tuple[str, str]) -> None:
+    block = {"scorer": "confidence_head"}
+    line = refusal(lambda: tiny_engine(dspark_headless, "dspark", block=block))
+    head = "needs a confidence head, and the drafter's checkpoint has no confidence head"
+    assert line.startswith(f"[AV-SCORER-NEEDS] the scorer 'confidence_head' {head}")
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_lossy_one_that_is_allowed_biases_the_output(
+    constant_pair: tuple[str, str],
+) -> None:
+    """p = (.5, .5), q = (.2, .8): what is unlikely to be drawn is dropped, and too rare then."""
+    block = {"scorer": "looks", "allow_lossy": True}
+    with logged_by("vllm.vllm_av.seams.scorer") as records:
+        engine = tiny_engine(constant_pair, steps=1, block=block)
+    warnings = [record.getMessage() for record in records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "the scorer looks is lossy and allow_lossy is set" in warnings[0]
+
+    cap_drafts(engine, drafts=round(0.8 * REQUESTS))
+    tokens, _ = draw(engine, temperature=1.0, length=2)
+    half = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    frequency = (tokens[:, 1] == 1).mean()
+    assert frequency == pytest.approx(0.6, abs=0.02)
+    assert p_value(tokens[:, 1:], half) < 1e-6
+
+
+@pytest.mark.usefixtures("importable")
+def test_the_example_is_exact_when_sampled(random_pair: tuple[str, str]) -> None:
+    engine = tiny_engine(random_pair, block={"scorer": "sure"})
+    assert engine.scorer.name == "sure"
+    cap_drafts(engine, drafts=300)
+    tokens, steps = draw(engine, 1.0, LENGTH)
+    assert sum(step.ragged for step in steps) > len(steps) / 2
+    assert p_value(tokens, models.joint(random_pair[0], PROMPT, LENGTH, 1.0)) > 0.001
