@@ -18,6 +18,7 @@ import pytest
 
 from tests.engine import models
 from tests.engine.harness import Engine, speculation
+from tests.engine.smoke import SMOKE
 from vllm_av.demo.checkpoint import smollm2
 from vllm_av.demo.drafter import eagle
 from vllm_av.demo.prompts import choose
@@ -25,12 +26,20 @@ from vllm_av.demo.prompts import choose
 HERE = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before the items are chosen by their markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    missing = set(SMOKE)
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.engine)
             # Warnings of vLLM's many dependencies are not this project's.
             item.add_marker(pytest.mark.filterwarnings("default"))
+            name = item.nodeid.rpartition("/")[2]
+            if name in SMOKE:
+                item.add_marker(pytest.mark.smoke)
+                missing.discard(name)
+    if missing and config.option.markexpr == "smoke":
+        raise pytest.UsageError(f"tests/engine/smoke.py names no test: {', '.join(missing)}")
 
 
 @pytest.fixture(scope="session")
