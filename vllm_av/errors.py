@@ -46,6 +46,8 @@ class Code(StrEnum):
     """doctor: no vLLM is installed in this environment."""
     ENV_TWO_VLLM = "AV-ENV-TWO-VLLM"
     """doctor: two distributions of vLLM share one package folder."""
+    ENV_MIXTURE = "AV-ENV-MIXTURE"
+    """doctor: this vLLM is one version's Python over another's operators, made for tests."""
     ENV_PATCHES = "AV-ENV-PATCHES"
     """doctor: there is a patch series for this vLLM, and it is not applied."""
     ENV_PLUGIN = "AV-ENV-PLUGIN"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ci.hybrid.metadata import LOCAL, lines_by_path, metadata, record
 from ci.hybrid.share import link
+from vllm_av.environment import MIXER
 
 OPERATORS = tuple(
     f"vllm/{name}.abi3.so" for name in ("_C", "_C_AVX2", "_C_AVX512", "fs_io_C", "spinloop")
@@ -59,7 +60,7 @@ def mix(wheel: Path, source: Path, site: Path, progress: Callable[[float], None]
         kept[name] = built[name]
     # pip gave the program of the other vLLM; this one's entry point is the same.
     written["../../../bin/vllm"] = (site / "../../../bin/vllm").read_bytes()
-    written[f"{ours}/INSTALLER"] = b"ci.hybrid\n"
+    written[f"{ours}/INSTALLER"] = f"{MIXER}\n".encode()
     _write(site / ours / "INSTALLER", written[f"{ours}/INSTALLER"])
     _write(site / ours / "RECORD", record(kept, written, f"{ours}/RECORD").encode())
 

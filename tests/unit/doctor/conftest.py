@@ -20,10 +20,11 @@ def site(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make(site: Path) -> Make:
-    def dist(name: str, version: str, entry_points: str = "") -> None:
+    def dist(name: str, version: str, entry_points: str = "", installer: str = "pip") -> None:
         info = site / f"{name.replace('-', '_')}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (info / "INSTALLER").write_text(f"{installer}\n")
         if entry_points:
             (info / "entry_points.txt").write_text(entry_points)
 

@@ -70,6 +70,16 @@ def test_what_the_patch_tool_says_is_said_once(look: Look, machine: Machine) -> 
     assert finding.fix == "`vllm-av patch apply` does it"
 
 
+@pytest.mark.parametrize(("installer", "mixed"), [("ci.hybrid", True), ("pip", False)])
+def test_a_mixture_is_named_and_is_no_fault(
+    installer: str, mixed: bool, make: Make, look: Look, machine: Machine
+) -> None:
+    make("vllm", "0.33.0+cpu", installer=installer)
+    codes = _codes(look, machine)
+    assert (("advice", Code.ENV_MIXTURE) in codes) == mixed
+    assert ("fault", Code.ENV_NO_VLLM) not in codes
+
+
 @pytest.mark.usefixtures("sound")
 def test_two_vllms_in_one_folder(make: Make, look: Look, machine: Machine) -> None:
     make("vllm", "0.33.0")
