@@ -74,19 +74,31 @@ class Document:
 
 def examine(document: object) -> Document:
     """Take ``document`` for a whole config or a bare block, by its keys, and check it."""
-    if not isinstance(document, Mapping):
-        error = ConfigError(
-            Code.CONFIG_OBJECT,
-            given=f"the config is {shown(document)}",
-            allowed=f"a JSON object: a whole {ARGUMENT}, or the block {BLOCK} alone",
-            fix="write an object, {...}",
-        )
+    try:
+        document = require_object(document)
+    except ConfigError as error:
         return Document(None, Verdict(None, (error,)))
     keys = [_spelt(key) for key in document]
     if not (_WHOLE.intersection(keys) or any(_meant(key) for key in keys)):
         return Document(None, examine_block(document, Facts()))
     spec = {_spelt(key): value for key, value in document.items()}
     return Document(spec, examine_spec(document))
+
+
+def require_object(document: object) -> Mapping[Any, Any]:
+    """``document``, which must be an object.
+
+    Raises:
+        ConfigError: ``AV-CONFIG-OBJECT``.
+    """
+    if isinstance(document, Mapping):
+        return document
+    raise ConfigError(
+        Code.CONFIG_OBJECT,
+        given=f"the config is {shown(document)}",
+        allowed=f"a JSON object: a whole {ARGUMENT}, or the block {BLOCK} alone",
+        fix="write an object, {...}",
+    )
 
 
 def examine_spec(spec: Mapping[Any, Any], *, know_method: bool = True) -> Verdict | None:

@@ -73,15 +73,16 @@ def read_argument(text: str, read: Callable[[str], Any]) -> Any:
         read: vLLM's own reader.
 
     Raises:
-        argparse.ArgumentTypeError: ``AV-CONFIG-JSON``, where the text speaks of us and is not
-            JSON, or gives a key twice.
+        argparse.ArgumentTypeError: ``AV-CONFIG-JSON`` or ``AV-CONFIG-OBJECT``, where the text
+            speaks of us and is not JSON, gives a key twice or is no object.
     """
     if not _SPEAKS_OF_US.search(text):
         return read(text)
     from vllm_av.config.text import read_object
+    from vllm_av.config.whole import require_object
 
     try:
-        read_object(text, "this text")
+        require_object(read_object(text, "this text"))
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return read(text)
@@ -109,7 +110,8 @@ def _with_json_checked(define: Callable[..., Any]) -> Callable[..., Any]:
         action = getattr(parser, "_option_string_actions", {}).get(_FLAG)
         read = getattr(action, "type", None)
         if action is not None and callable(read):
-            action.type = lambda text: read_argument(text, read)
+            # Of a type, argparse tells the name.
+            action.type = wraps(read)(lambda text: read_argument(text, read))
         return parser
 
     setattr(add_cli_args, _OURS, define)

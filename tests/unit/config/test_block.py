@@ -6,6 +6,8 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vllm_av.config import (
     AdaptiveVerificationConfig,
@@ -202,3 +204,32 @@ def test_every_key_says_what_it_means(model: Any) -> None:
         assert entry["description"].endswith("."), name
         assert "default" in entry or name == "estimator"
         assert entry.get("unit") or name == "estimator", name
+
+
+_KEYS = st.sampled_from(
+    [*AdaptiveVerificationConfig.model_fields, *EstimatorConfig.model_fields, "zzz", "-", ""]
+)
+_PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
+_NAMES = st.sampled_from(["auto", "confidence_head", "online_estimator", "max_probability"])
+_ANY = st.recursive(
+    _PLAIN | _NAMES | st.floats(-1, 60),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(_ANY | st.dictionaries(_KEYS, _ANY, max_size=4), st.none() | st.integers(1, 3))
+def test_whatever_is_written_is_taken_or_told_in_lines(block: Any, count: int | None) -> None:
+    verdict = examine_block(block, Facts(num_speculative_tokens=count))
+    assert (verdict.config is None) == bool(verdict.errors)
+    for error in verdict.errors:
+        assert str(error).isprintable(), repr(str(error))
+        assert str(error).isascii()
+        assert len(str(error)) < 500
+    if verdict.config is not None:
+        plain = canonical(verdict.config)
+        assert parse_block(plain, num_speculative_tokens=count) == verdict.config or (
+            "estimator" not in plain
+        )
+        assert json.loads(json.dumps(plain, allow_nan=False)) == plain

@@ -109,6 +109,7 @@ def test_a_process_without_the_engine_s_arguments_needs_no_wrapping(
         ('{"enable_adaptive_verification": true,', "AV-CONFIG-JSON"),
         ('{"adaptive-verification-config": {"scorer": NaN}}', "NaN is no JSON number"),
         ('{"adaptive_verification_config": {"a": 1, "a": 2}}', 'the key "a" is given twice'),
+        ('"{adaptive_verification_config: 1}"', "[AV-CONFIG-OBJECT] the config is "),
     ],
 )
 def test_broken_json_is_told_by_the_command_line(
@@ -120,7 +121,7 @@ def test_broken_json_is_told_by_the_command_line(
         parser.parse_args(["-sc", text])
     assert left.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert "[AV-CONFIG-JSON] this text is not JSON: " in last
+    assert "error: argument --speculative-config/-sc: [AV-CONFIG-" in last
     assert words in last
 
 
