@@ -11,6 +11,9 @@ SMOKE = frozenset(
         "test_greedy.py::test_the_engine_in_processes_of_its_own_gives_the_same_tokens",
         # Sampled tokens.
         "test_sampled.py::test_a_random_pair_follows_the_target[1.0-False]",
+        # The config in force, and in the compile hash.
+        "test_config.py::test_a_block_is_filled_in_and_stays_plain_json[adaptive_verification_config]",
+        "test_config.py::test_flag_and_block_count_in_the_compile_hash_of_every_method",
         # The config and scorer seams: step by step, and over a block with a confidence head.
         "test_scorers.py::test_the_scorer_is_the_one_in_force[estimator]",
         "test_scorers.py::test_what_the_user_wrote_reached_the_estimator[estimator]",

@@ -52,7 +52,6 @@ def spec_config(pair: tuple[str, str], block: Any, **changes: Any) -> Any:
     return EngineArgs(**arguments).create_engine_config().speculative_config
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("key", [BLOCK, BLOCK.replace("_", "-")])
 def test_a_block_is_filled_in_and_stays_plain_json(random_pair: tuple[str, str], key: str) -> None:
     from vllm.config.adaptive_verification import validate_adaptive_verification_config
@@ -72,7 +71,6 @@ def test_a_filled_in_block_is_accepted_again(random_pair: tuple[str, str], score
     assert spec_config(random_pair, block).adaptive_verification_config == block
 
 
-@pytest.mark.smoke
 def test_flag_and_block_count_in_the_compile_hash_of_every_method(
     random_pair: tuple[str, str],
 ) -> None:
