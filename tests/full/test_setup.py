@@ -9,36 +9,16 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
+from tests.full.clone import environ, make, run, stamps
 
-ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
 SET_UP_LIMIT_S = 360
 """The bar for set-up on two cores. Loads of other work on the machine count against it."""
 
 
-@pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fresh") / "clone"
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
-    return folder
-
-
-def _environ() -> dict[str, str]:
-    """A user's shell: nothing of this test run's environment."""
-    kept = {"HOME", "PATH", "LANG", "CI"}
-    return {n: v for n, v in os.environ.items() if n in kept or n.startswith(("PIP_", "SSL_"))}
-
-
-def _make(clone: Path, *targets: str) -> subprocess.CompletedProcess[str]:
-    command = ["make", *targets]
-    return subprocess.run(command, cwd=clone, env=_environ(), capture_output=True, text=True)
-
-
 def _doctor(clone: Path) -> dict[str, object]:
-    command = [str(clone / ".venv/bin/vllm-av"), "doctor", "--json"]
-    answer = subprocess.run(command, cwd=clone, env=_environ(), capture_output=True, text=True)
-    report = json.loads(answer.stdout)
+    report = json.loads(run(clone, ".venv/bin/vllm-av", "doctor", "--json").stdout)
     assert isinstance(report, dict)
     return report
 
@@ -52,7 +32,7 @@ def test_killed_in_the_middle_of_pip_it_goes_on(clone: Path) -> None:
     first = subprocess.Popen(
         ["make", "setup"],
         cwd=clone,
-        env=_environ(),
+        env=environ(),
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
@@ -63,7 +43,7 @@ def test_killed_in_the_middle_of_pip_it_goes_on(clone: Path) -> None:
             assert first.poll() is None, "set-up ended before it could be killed"
             time.sleep(0.05)
         os.killpg(first.pid, signal.SIGKILL)
-    second = _make(clone, "setup")
+    second = make(clone, "setup")
     assert second.returncode == 0, second.stdout + second.stderr
     assert "environment" not in second.stdout, "a step that was done was done again"
     assert time.monotonic() - start < SET_UP_LIMIT_S
@@ -74,7 +54,7 @@ def test_the_environment_is_sound(clone: Path) -> None:
     assert report["healthy"] is True, report["findings"]
     installed = subprocess.run(
         [str(clone / ".venv/bin/python"), "-m", "pip", "list", "--format=json"],
-        env=_environ(),
+        env=environ(),
         capture_output=True,
         text=True,
         check=True,
@@ -89,14 +69,10 @@ def test_the_environment_is_sound(clone: Path) -> None:
 
 
 def test_set_up_again_does_nothing(clone: Path) -> None:
-    def times() -> dict[str, int]:
-        stamps = (clone / ".venv/.setup").iterdir()
-        return {stamp.name: stamp.stat().st_mtime_ns for stamp in stamps}
-
-    before = times()
-    again = _make(clone, "setup")
+    before = stamps(clone, ".venv")
+    again = make(clone, "setup")
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
-    assert times() == before
+    assert stamps(clone, ".venv") == before
     assert "patches" in before
 
 
@@ -115,12 +91,12 @@ def test_a_torchvision_that_breaks_transformers_is_removed(clone: Path) -> None:
     )
     python = str(clone / ".venv/bin/python")
     check = [python, "-c", "from vllm import LLM"]
-    broken = subprocess.run(check, env=_environ(), capture_output=True, text=True)
+    broken = subprocess.run(check, env=environ(), capture_output=True, text=True)
     assert "torchvision::nms" in broken.stderr
 
     for stamp in (clone / ".venv/.setup").iterdir():
         stamp.unlink()
-    again = _make(clone, "setup")
+    again = make(clone, "setup")
     assert again.returncode == 0, again.stdout + again.stderr
     assert not package.exists()
     assert not info.exists()
