@@ -9,7 +9,7 @@ Per decode step: ``observe`` grades the previous step's drafts (and refits once 
 
 import torch
 
-from vllm_av.estimator import kernels
+from vllm_av.estimator import kernels, rules
 from vllm_av.estimator.settings import LOG_ODDS_CLAMP, EstimatorSettings
 
 _VOCAB_BLOCK = 4096
@@ -57,7 +57,7 @@ def _score(
         draft_step,
         num_tokens,
         num_blocks,
-        clamp,
+        CLAMP=clamp,
         STEP_PER_TOKEN=draft_step.dim() > 0,
         NUM_STEPS=out.shape[1],
         LEARNS=learned is not None,
@@ -89,8 +89,11 @@ class OnlineEstimator:
     """Acceptance probabilities per draft position, fitted while serving.
 
     Attributes:
-        slope: [1] f32.
-        intercepts: [K] f32.
+        slope: [1] f32, in force.
+        intercepts: [K] f32, in force.
+        features: [slots, K] f32, of each slot's last draft.
+        scores: [slots, K] f32, log-odds of acceptance as they were at draft time.
+        refits: rounds closed, counted on the host.
     """
 
     def __init__(
@@ -103,11 +106,19 @@ class OnlineEstimator:
         self.settings = settings
         self.num_speculative_steps = num_speculative_steps
         f32 = {"dtype": torch.float32, "device": device}
-        self.slope = torch.full((1,), settings.initial_slope, **f32)
-        self.intercepts = torch.tensor(settings.intercepts(num_speculative_steps), **f32)
+        f64 = {"dtype": torch.float64, "device": device}
+        # First what is in force, then what was before the last step.
+        self._slopes = torch.full((2,), settings.initial_slope, **f32)
+        given = torch.tensor(settings.intercepts(num_speculative_steps), **f32)
+        self._intercepts = given.repeat(2, 1)
+        self.slope, self.intercepts = self._slopes[:1], self._intercepts[0]
         self.features = torch.zeros(max_num_reqs, num_speculative_steps, **f32)
         self.scores = torch.zeros_like(self.features)
-        self._sums = torch.zeros(6, num_speculative_steps, dtype=torch.float64, device=device)
+        self._sums = torch.zeros(kernels.ROWS, num_speculative_steps, **f64)
+        self._sums[kernels.LOWEST] = float("inf")
+        self._sums[kernels.HIGHEST] = float("-inf")
+        self._scalars = torch.zeros(kernels.SCALARS, **f64)
+        self._scalars[kernels.REACH] = rules.FULL_STEP_REACH
         self._steps = 0
         self.refits = 0
 
@@ -142,6 +153,8 @@ class OnlineEstimator:
         num_reqs = idx_mapping.shape[0]
         kernels.observe_kernel[(self.num_speculative_steps,)](
             self._sums,
+            self._slopes,
+            self._intercepts,
             self.features,
             self.scores,
             self.features.stride(0),
@@ -159,21 +172,30 @@ class OnlineEstimator:
         self._steps = 0
         self.refits += 1
         kernels.refit_kernel[(1,)](
-            self.slope,
-            self.intercepts,
+            self._slopes,
+            self._intercepts,
             self._sums,
-            float(self.settings.ridge),
-            float(self.settings.damping),
+            self._scalars,
             NUM_STEPS=self.num_speculative_steps,
+            RIDGE=float(self.settings.ridge),
+            DAMPING=float(self.settings.damping),
             BLOCK=kernels.next_power_of_2(self.num_speculative_steps),
         )
 
     def snapshot(self) -> dict[str, torch.Tensor]:
-        """Copies of the state by name: slope [1], intercepts [K], labels [K] of this round,
-        refits [1]."""
+        """The state by name, in tensors of its own, which later steps leave alone.
+
+        Made on the device without waiting for it: slope [1] and intercepts [K] f32; labels [K]
+        f64, of this round so far; rates [K] f64, accepted shares of the last rounds; refits,
+        undone, restarts [1] f64: rounds closed, steps undone, steps to the rates.
+        """
+        sums, scalars = self._sums, self._scalars
         return {
             "slope": self.slope.clone(),
             "intercepts": self.intercepts.clone(),
-            "labels": self._sums[5].clone(),
-            "refits": torch.tensor([self.refits]),
+            "labels": sums[kernels.LABELS].clone(),
+            "rates": sums[kernels.RATE_ACCEPTED] / sums[kernels.RATE_LABELS],
+            "refits": torch.full_like(scalars[:1], self.refits),
+            "undone": scalars[kernels.UNDONE : kernels.UNDONE + 1].clone(),
+            "restarts": scalars[kernels.RESTARTS : kernels.RESTARTS + 1].clone(),
         }

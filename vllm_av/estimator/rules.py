@@ -1,0 +1,44 @@
+"""The numbers of the safe step, each with its reason. Not settings: nobody has a use for others.
+
+Rule: read by the NumPy reference and by the kernels, so that both take the same decisions.
+"""
+
+FULL_STEP_REACH = 8.0
+"""A full step may change no logit of the round by more than this; a longer one is cut to the length
+that provably lowers the round's loss. From upstream's start, sound steps reach up to 5."""
+
+REACH_AFTER_UNDO = 0.25
+"""An undone step's successor may reach this share of it; every step that stands doubles it again,
+so that undoing cannot go round in circles."""
+
+LEAST_REACH = 0.125
+"""The share above stops here: six rounds that stand bring the full reach back."""
+
+CHANCE = 3.0
+"""A step is undone when the older coefficients are better by more than this many standard
+deviations of the difference that chance alone makes. Near the optimum the difference is chance."""
+
+NATS_REMEMBERED = 125.0
+"""In the long run a step damped by n / (n + D) remembers n + 2 D labels, and chance costs 1/2 nat
+for each coefficient. With labels of H nats worth 125 nats in all, that is 0.4% of H."""
+
+LABELS_REMEMBERED = 500.0
+"""Rounds with fewer labels are held to what this many would need: upstream's damping is right for
+short rounds as long as the labels are not nearly all alike."""
+
+RATE_MEMORY = 0.8
+"""What is left of the acceptance rates' counts after a round: they remember five rounds."""
+
+RATES_SEE_LABELS = 1.0
+"""Nats that a rate is better on the labels it was counted from, by that alone; per position, and
+once more for all of them."""
+
+CAUTIOUS_LABELS = 5.0
+"""Before a position counts as one of nearly equal labels, its rate gets so many labels of the
+overall rate: a handful of equal labels is chance."""
+
+TIE = 1e-5
+"""Losses that differ by less than this share are equal: the scores are float32 on the device."""
+
+FLAT = 1e17
+"""R G / C counts as no more than this where the loss is flat: a change of 39 in the logit."""
