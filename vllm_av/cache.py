@@ -12,7 +12,7 @@ from vllm_av.errors import Code, SetupError
 def cache_dir() -> Path:
     """The package's cache folder, made if it is missing.
 
-    ``$VLLM_AV_CACHE``, else ``$XDG_CACHE_HOME/vllm_av``, else ``~/.cache/vllm_av``. An empty
+    ``$AV_CACHE``, else ``$XDG_CACHE_HOME/vllm_av``, else ``~/.cache/vllm_av``. An empty
     variable counts as unset, as the XDG base directory specification asks; so does a relative
     ``XDG_CACHE_HOME``.
 
@@ -30,7 +30,7 @@ def cache_dir() -> Path:
 
 
 def _chosen() -> Path:
-    own = os.environ.get("VLLM_AV_CACHE")
+    own = os.environ.get("AV_CACHE")
     if own:
         try:
             return Path(own).expanduser().absolute()
@@ -46,5 +46,5 @@ def _unusable(path: Path, reason: str) -> SetupError:
         Code.CACHE_DIR,
         given=f"the cache folder {path} cannot be used ({reason})",
         allowed="a folder that this user can create and write",
-        fix="set VLLM_AV_CACHE to such a folder",
+        fix="set AV_CACHE to such a folder",
     )

@@ -22,15 +22,15 @@ Both = Callable[..., None]
 @pytest.fixture(scope="session", autouse=True)
 def _hook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Kernels compile afresh: a cache of another run would hide what this compiler does."""
-    before = os.environ.get("VLLM_AV_CACHE")
-    os.environ["VLLM_AV_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    before = os.environ.get("AV_CACHE")
+    os.environ["AV_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     torch.set_num_threads(1)
     install()
     yield
     if before is None:
-        del os.environ["VLLM_AV_CACHE"]
+        del os.environ["AV_CACHE"]
     else:
-        os.environ["VLLM_AV_CACHE"] = before
+        os.environ["AV_CACHE"] = before
 
 
 @pytest.fixture

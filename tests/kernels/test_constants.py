@@ -138,7 +138,7 @@ def _calls(out_ptr, FUNCTION: tl.constexpr):
 
 
 def test_a_function_given_as_a_constant_is_known_by_its_source(tmp_path, monkeypatch):
-    monkeypatch.setenv("VLLM_AV_CACHE", str(tmp_path))
+    monkeypatch.setenv("AV_CACHE", str(tmp_path))
     for function in (_plus_one, _plus_two):
         # A function of the same name whose source was edited between two runs.
         monkeypatch.setattr(type(function), "__repr__", lambda _: "JITFunction(edited)")
@@ -175,7 +175,7 @@ def _made(offset: int, dtype: tl.dtype) -> JITFunction:
 
 
 def test_what_a_kernel_takes_from_its_surroundings_is_in_its_name(tmp_path, monkeypatch):
-    monkeypatch.setenv("VLLM_AV_CACHE", str(tmp_path))
+    monkeypatch.setenv("AV_CACHE", str(tmp_path))
     out = torch.zeros(3, dtype=torch.int32)
 
     def run(offset: int = 0, dtype: tl.dtype = tl.int32) -> list[int]:
@@ -203,7 +203,7 @@ def _calling(add: JITFunction) -> JITFunction:
 
 
 def test_the_default_of_a_callee_is_in_the_name(tmp_path, monkeypatch):
-    monkeypatch.setenv("VLLM_AV_CACHE", str(tmp_path))
+    monkeypatch.setenv("AV_CACHE", str(tmp_path))
     for default in (1, 2):
         out = torch.zeros(1)
         Launcher(_calling(_adding(default)))((1,), (out,), {})

@@ -94,7 +94,7 @@ def _invalid(out_ptr, N: tl.constexpr):
 
 @pytest.mark.parametrize("step", ["assemble", "link"])
 def test_code_that_llvm_refuses_runs_in_the_interpreter(monkeypatch, tmp_path, caplog, step):
-    monkeypatch.setenv("VLLM_AV_CACHE", str(tmp_path))
+    monkeypatch.setenv("AV_CACHE", str(tmp_path))
     real = getattr(backend, step)
     broken = {
         "assemble": lambda text: real(text.replace("ret void", "ret i32 %nothing")),

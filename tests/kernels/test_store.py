@@ -41,7 +41,7 @@ def start(folder: Path) -> "subprocess.Popen[str]":
     script.write_text(PROGRAM)
     return subprocess.Popen(
         [sys.executable, str(script)],
-        env=os.environ | {"VLLM_AV_CACHE": str(folder / "cache")},
+        env=os.environ | {"AV_CACHE": str(folder / "cache")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -68,7 +68,7 @@ def _scaled(x_ptr, out_ptr, FACTOR: tl.constexpr):
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Launch as a new process would, in a cache folder of the test's own: how often it compiled."""
-    monkeypatch.setenv("VLLM_AV_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("AV_CACHE", str(tmp_path / "cache"))
     compiled = []
     assemble = backend.assemble
     monkeypatch.setattr(backend, "assemble", lambda text: compiled.append(text) or assemble(text))
@@ -166,7 +166,7 @@ def test_killed_at_any_moment_of_writing(tmp_path):
     script.write_text(WRITER)
     result = subprocess.run(
         [sys.executable, str(script)],
-        env=os.environ | {"VLLM_AV_CACHE": str(tmp_path / "cache")},
+        env=os.environ | {"AV_CACHE": str(tmp_path / "cache")},
         capture_output=True,
         text=True,
         timeout=120,

@@ -12,7 +12,7 @@ from vllm_av.errors import Code, SetupError
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.delenv("VLLM_AV_CACHE", raising=False)
+    monkeypatch.delenv("AV_CACHE", raising=False)
 
 
 def test_without_variables_it_lies_in_the_home(tmp_path: Path) -> None:
@@ -31,14 +31,14 @@ def test_an_empty_or_relative_xdg_folder_counts_as_unset(
 def test_our_own_variable_goes_before_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert cache_dir() == tmp_path / "xdg/vllm_av"
-    monkeypatch.setenv("VLLM_AV_CACHE", "~/mine")
+    monkeypatch.setenv("AV_CACHE", "~/mine")
     assert cache_dir() == tmp_path / "home/mine"
 
 
 def test_the_home_of_a_user_who_does_not_exist_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("VLLM_AV_CACHE", "~no-such-user/x")
+    monkeypatch.setenv("AV_CACHE", "~no-such-user/x")
     with pytest.raises(SetupError, match="no-such-user") as caught:
         cache_dir()
     assert caught.value.code is Code.CACHE_DIR
@@ -46,7 +46,7 @@ def test_the_home_of_a_user_who_does_not_exist_is_reported(
 
 def test_a_file_in_the_way_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("VLLM_AV_CACHE", str(tmp_path / "file"))
+    monkeypatch.setenv("AV_CACHE", str(tmp_path / "file"))
     with pytest.raises(SetupError) as caught:
         cache_dir()
     assert caught.value.code is Code.CACHE_DIR

@@ -15,7 +15,7 @@ HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FEED_FORWARD, VOCABULARY = 32, 4, 2, 8, 64, 3
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The package's cache folder, empty and this test's own."""
     folder = tmp_path / "cache"
-    monkeypatch.setenv("VLLM_AV_CACHE", str(folder))
+    monkeypatch.setenv("AV_CACHE", str(folder))
     return folder
 
 

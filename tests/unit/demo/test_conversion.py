@@ -18,7 +18,7 @@ _TEXT = "The capital of France is"
 @pytest.fixture(scope="module")
 def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_AV_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("AV_CACHE", str(tmp_path_factory.mktemp("cache")))
         return converted(weights(), lambda _: None)
 
 

@@ -155,7 +155,7 @@ def test_one_vllm_or_all(tmp_path: Path) -> None:
 def test_a_wheel_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "empty")}
-    settings |= {"PIP_CONFIG_FILE": "/dev/null", "VLLM_AV_CACHE": str(tmp_path / "cache")}
+    settings |= {"PIP_CONFIG_FILE": "/dev/null", "AV_CACHE": str(tmp_path / "cache")}
     done = patch("verify", "--all", environment=settings)
     assert done.returncode == 2
     assert done.stdout == ""

@@ -144,7 +144,7 @@ def test_a_file_that_is_no_wheel_of_vllm(tmp_path: Path) -> None:
 def test_all_versions_against_their_pinned_wheels(
     root: Path, tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("VLLM_AV_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("AV_CACHE", str(tmp_path / "cache"))
     kept = tmp_path / "cache" / "wheels"
     kept.mkdir(parents=True)
     with pytest.raises(PatchError, match="there is no series below"):

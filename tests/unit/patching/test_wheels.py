@@ -55,7 +55,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
-    monkeypatch.setenv("VLLM_AV_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("AV_CACHE", str(tmp_path / "cache"))
     return wheel
 
 
