@@ -161,6 +161,18 @@ def _save(weights: dict[str, torch.Tensor], path: Path) -> None:
     save_file(weights, path, metadata={"format": "pt"})
 
 
+def tokenizer(folder: Path) -> None:
+    """Let the model in ``folder`` have a tokenizer, which a server needs: a word for each token."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(WordLevel({f"t{n}": n for n in range(VOCABULARY)}, unk_token="t0"))
+    words.pre_tokenizer = Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="t0").save_pretrained(folder)
+
+
 def greedy(model: str, prompt: list[int], length: int = 16) -> list[int]:
     """The likeliest continuation of ``prompt`` token by token, by transformers."""
     from transformers import AutoModelForCausalLM

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.engine import models
-from tests.engine.harness import Engine, logged_by, speculation
+from tests.engine.harness import Engine, logged_by
 from tests.engine.sampling import TINY_STEPS, cap_drafts, tiny_changes, tiny_engine
 
 PROMPTS = [[n % 8, 3 * n % 8, 5, (n * n) % 8] for n in range(8)]
@@ -58,27 +58,8 @@ def test_a_method_without_estimates_is_refused_at_config_time(
         pytest.skip("this vLLM has no XPress")
     spec = WITHOUT_ESTIMATES[method](tmp_path)
     assert config(dspark[0], spec).speculative_config is not None
-    with pytest.raises(ValueError, match=r"which SpeculativeConfig.* does not make"):
+    with pytest.raises(ValueError, match=r"which (method=|XPress).* does not make"):
         config(dspark[0], spec | {"enable_adaptive_verification": True})
-
-
-def test_the_compile_hash_knows_the_flag_and_the_block(random_pair: tuple[str, str]) -> None:
-    target, draft = random_pair
-
-    def hashed(adaptive: bool, block: dict[str, Any] | None = None) -> str:
-        spec = speculation(draft, "draft_model", adaptive, TINY_STEPS, block)
-        return str(config(target, spec).speculative_config.compute_hash())
-
-    hashes = [
-        hashed(False),
-        hashed(True),
-        hashed(True, {}),
-        hashed(True, {"scorer": "max_probability"}),
-    ]
-    assert len(set(hashes)) == 4
-    # One canonical block, however it is written.
-    default = {"scorer": "auto", "estimator": {"refit_interval": 100}}
-    assert hashed(True, default) == hashed(True, {})
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])
@@ -159,7 +140,8 @@ def test_a_registered_budget_policy_decides(
 
     policies: list[_Fixed] = []
 
-    def factory(vllm_config: Any) -> _Fixed:
+    def factory(vllm_config: Any, device: torch.device) -> _Fixed:
+        assert device.type == "cpu"
         assert vllm_config.speculative_config.enable_adaptive_verification
         policies.append(_Fixed())
         return policies[-1]
@@ -168,7 +150,7 @@ def test_a_registered_budget_policy_decides(
     draft_budget.set_draft_budget_policy_factory(factory)
     draft_budget.set_draft_budget_policy_factory(factory)  # again is fine
     with pytest.raises(ValueError, match="is set already"):
-        draft_budget.set_draft_budget_policy_factory(lambda vllm_config: _Fixed())
+        draft_budget.set_draft_budget_policy_factory(lambda vllm_config, device: _Fixed())
 
     engine = tiny_engine(random_pair)
     with engine.recorded() as steps:
