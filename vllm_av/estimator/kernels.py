@@ -61,7 +61,7 @@ _FLAT = tl.constexpr(rules.FLAT)
 
 @triton.jit(do_not_specialize=["num_tokens"])
 def partial_sums_kernel(
-    partials_ptr,  # [2, num_tokens, num_blocks] f32: maximum, sum of exponentials
+    partials_ptr,  # [2, num_tokens, num_blocks] f32: maximum, and the rest relative to it
     partials_stride,
     logits_ptr,  # [num_tokens, vocab] before temperature
     logits_stride,
@@ -73,26 +73,33 @@ def partial_sums_kernel(
     num_blocks,
     BLOCK: tl.constexpr,
 ):
-    """Each block's share of a row's log-sum-exponential, after temperature (0 counts as 1)."""
+    """Per block of a row: the maximum, and the sum of exp((l - maximum) / temperature) over all
+    but one of its places (-1 for a block of -inf)."""
     token = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     slot = tl.load(idx_mapping_ptr + token * idx_mapping_stride).to(tl.int64)
     if slot < 0:
         return
     temperature = tl.load(temperature_ptr + slot).to(tl.float32)
-    temperature = tl.where(temperature > 0.0, temperature, 1.0)
+    scale = 1.0 / tl.where(temperature > 0.0, temperature, 1.0)
     offsets = block * BLOCK + tl.arange(0, BLOCK)
     logits = tl.load(
         logits_ptr + token * logits_stride + offsets,
         mask=offsets < vocab_size,
         other=float("-inf"),
     ).to(tl.float32)
-    logits = logits / temperature
+    # Differences are scaled, not logits: at temperature 0.01 a float32 logit of 3,000 has three
+    # decimals left.
     maximum = tl.max(logits, axis=0)
-    total = tl.where(maximum > float("-inf"), tl.sum(tl.exp(logits - maximum), axis=0), 0.0)
+    total = tl.sum(tl.exp((logits - maximum) * scale), axis=0)
+    rest = tl.where(maximum == float("-inf"), 0.0, total) - 1.0
+    if (rest >= 0.0) & (rest < 0.0625):
+        # Lost in 1 + rest. There is one maximum: two would have made it 2.
+        others = tl.where(logits == maximum, 0.0, tl.exp((logits - maximum) * scale))
+        rest = tl.sum(others, axis=0)
     place = partials_ptr + token * num_blocks + block
     tl.store(place, maximum)
-    tl.store(place + partials_stride, total)
+    tl.store(place + partials_stride, rest)
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
@@ -108,6 +115,7 @@ def predict_kernel(
     partials_stride,
     idx_mapping_ptr,
     idx_mapping_stride,
+    temperature_ptr,
     step_ptr,  # 0-d or [num_tokens]
     num_tokens,
     num_blocks,
@@ -133,14 +141,17 @@ def predict_kernel(
     inside = blocks < num_blocks
     place = partials_ptr + token * num_blocks + blocks
     maxima = tl.load(place, mask=inside, other=float("-inf"))
-    sums = tl.load(place + partials_stride, mask=inside, other=0.0)
-    maximum = tl.max(maxima, axis=0)
-    total = tl.sum(sums * tl.exp(maxima - maximum), axis=0)
-    # The top token itself is exp(0) = 1 of the sum. A NaN or an infinity among the logits, or none
-    # that is finite, makes the sum NaN; such a row has no feature, which NaN says to all.
-    rest = tl.where(total > 1.0, total - 1.0, 0.0)
+    rests = tl.load(place + partials_stride, mask=inside, other=-1.0)
+    temperature = tl.load(temperature_ptr + slot).to(tl.float32)
+    scale = 1.0 / tl.where(temperature > 0.0, temperature, 1.0)
+    # The block that holds the top token leaves that out; of the others everything counts.
+    maximum, top = tl.max(maxima, axis=0, return_indices=True)
+    others = (1.0 + rests) * tl.exp((maxima - maximum) * scale)
+    rest = tl.sum(tl.where(blocks == top, rests, others), axis=0)
     feature = tl.minimum(tl.maximum(-tl.log(rest), -CLAMP), CLAMP)
-    feature = tl.where(total == total, feature, float("nan"))
+    # A NaN among the logits is one in the rest. NaN says that the row is no distribution.
+    is_row = (rest >= 0.0) & (maximum > float("-inf")) & (maximum < float("inf"))
+    feature = tl.where(is_row, feature, float("nan"))
     if LEARNS:
         score = tl.load(slope_ptr) * feature + tl.load(intercepts_ptr + step)
         tl.store(features_ptr + slot * slots_stride + step, feature)

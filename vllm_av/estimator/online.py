@@ -54,6 +54,7 @@ def _score(
         partials.stride(0),
         idx_mapping,
         idx_mapping.stride(0),
+        temperature,
         draft_step,
         num_tokens,
         num_blocks,

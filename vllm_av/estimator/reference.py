@@ -81,13 +81,15 @@ def features(logits: Floats, temperature: Floats, clamp: float = LOG_ODDS_CLAMP)
     Returns:
         [rows]; NaN for a row that is no distribution: a NaN, an infinity, or no finite logit.
     """
-    scaled = np.asarray(logits, np.float64)
-    scaled = scaled / np.where(temperature > 0, temperature, 1.0)[:, None]
-    top = scaled.max(axis=1)
+    raw = np.asarray(logits, np.float64)
+    rows = np.arange(len(raw))
+    place = raw.argmax(axis=1)  # of a NaN, where there is one
+    top = raw[rows, place]
     with np.errstate(invalid="ignore", divide="ignore"):
-        rest = np.exp(scaled - top[:, None]).sum(axis=1) - 1.0
-        feature = np.clip(-np.log(np.maximum(rest, 0.0)), -clamp, clamp)
-    return np.where(np.isfinite(top) & ~np.isnan(rest), feature, np.nan)
+        others = np.exp((raw - top[:, None]) / np.where(temperature > 0, temperature, 1.0)[:, None])
+        others[rows, place] = 0.0
+        feature = np.clip(-np.log(others.sum(axis=1)), -clamp, clamp)
+    return np.where(np.isfinite(top), feature, np.nan)
 
 
 def sigmoid(z: Floats) -> Floats:
