@@ -4,12 +4,41 @@ Rule: everything that can be refused is refused before the scorer is built, the 
 asked for a prediction.
 """
 
+from typing import TYPE_CHECKING
+
 from vllm_av.errors import Code, ScorerError
 from vllm_av.scorers.base import ScorerContext
 from vllm_av.scorers.guard import GuardedScorer, guarded
-from vllm_av.scorers.registry import load
+from vllm_av.scorers.registry import AUTO, load
 from vllm_av.scorers.select import Selection, require, select
 from vllm_av.scorers.traits import Traits, check_methods, traits_of
+
+if TYPE_CHECKING:
+    from vllm_av.config import AdaptiveVerificationConfig
+
+
+def admit(config: "AdaptiveVerificationConfig", *, has_logits: bool) -> None:
+    """Refuse what is known of a scorer before any weight is loaded: all but the head.
+
+    Args:
+        config: names the scorer; ``auto`` is left for :func:`build`.
+        has_logits: whether the drafter makes logits.
+
+    Raises:
+        ScorerError: it does not exist, is broken, lossy, or needs logits that are not made.
+    """
+    name = config.scorer
+    if name == AUTO:
+        return
+    traits = traits_of(name, load(name))
+    require(
+        name,
+        needs_head=False,
+        needs_logits=traits.needs_draft_logits,
+        has_head=False,
+        has_logits=has_logits,
+    )
+    _refuse_lossy(name, traits, config)
 
 
 def build(context: ScorerContext) -> tuple[GuardedScorer, Selection]:
@@ -41,7 +70,11 @@ def _admit(name: str, traits: Traits, context: ScorerContext, offered: dict[str,
         needs_logits=traits.needs_draft_logits,
         **offered,
     )
-    if traits.lossy and not context.config.allow_lossy:
+    _refuse_lossy(name, traits, context.config)
+
+
+def _refuse_lossy(name: str, traits: Traits, config: "AdaptiveVerificationConfig") -> None:
+    if traits.lossy and not config.allow_lossy:
         raise ScorerError(
             Code.SCORER_LOSSY,
             given=f"the scorer {name!r} {_confession(traits)}, so what is generated would not "

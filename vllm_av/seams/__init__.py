@@ -6,8 +6,8 @@
     arguments   tells mistakes in a config before vLLM loads anything for it
     command     lets the program ``vllm`` end in one line
 
-Rule: whoever writes no ``adaptive_verification_config`` sees nothing of this package. Where the
-seams are missing, only ``arguments`` and ``command`` are connected, to say so.
+Rule: whoever does not enable adaptive verification sees nothing of this package. Where the seams
+are missing, only ``arguments`` and ``command`` are connected, to say so.
 """
 
 import logging
@@ -25,9 +25,10 @@ def connect() -> None:
     try:
         seams = contract.found()
         if seams is contract.Seams.ALL:
-            # The validator comes last: until it is there, vLLM refuses every block.
-            scorer.connect()
+            # A validator without a factory would let a block pass that nobody reads.
+            scorer.require_free()
             config.connect()
+            scorer.connect()
         arguments.connect(seams)
         command.connect()
     except Exception:

@@ -29,9 +29,11 @@ def validate(block: dict[str, Any], spec: Any) -> dict[str, Any]:
 
     Raises:
         ConfigError: a mistake in the block.
+        ScorerError: the scorer named in it is broken, lossy, or lacks what it needs.
     """
     # Not at the head: vLLM loads this module in every process, for everybody.
     from vllm_av.config import canonical, parse_block
+    from vllm_av.scorers.build import admit
 
     with note.left_by_errors():
         config = parse_block(
@@ -40,4 +42,5 @@ def validate(block: dict[str, Any], spec: Any) -> dict[str, Any]:
             method=spec.method,
             has_draft_logits=not spec.use_local_argmax_reduction,
         )
+        admit(config, has_logits=not spec.use_local_argmax_reduction)
     return canonical(config)

@@ -7,10 +7,14 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 
-_NEEDED = (
-    "config/adaptive_verification.py",
-    "v1/worker/gpu/spec_decode/acceptance_scorer.py",
-)
+_NEEDED = {
+    "config/adaptive_verification.py": b"def validate_adaptive_verification_config",
+    "config/speculative.py": b"validate_adaptive_verification_config(self)",
+    # The interface alone would take a factory that nobody asks.
+    "v1/worker/gpu/spec_decode/acceptance_scorer.py": b"def create_acceptance_scorer",
+    "v1/worker/gpu/spec_decode/speculator.py": b"create_acceptance_scorer(",
+}
+"""Where a seam is, or is asked -> what the file then holds."""
 
 
 class Seams(StrEnum):
@@ -25,7 +29,14 @@ def found() -> Seams:
     """In the vLLM that this process imports."""
     spec = find_spec("vllm")
     roots = [Path(root) for root in spec.submodule_search_locations or ()] if spec else []
-    there = [any((root / name).is_file() for root in roots) for name in _NEEDED]
+    there = [any(_holds(root / name, text) for root in roots) for name, text in _NEEDED.items()]
     if all(there):
         return Seams.ALL
     return Seams.SOME if any(there) else Seams.NONE
+
+
+def _holds(file: Path, text: bytes) -> bool:
+    try:
+        return text in file.read_bytes()
+    except OSError:
+        return False

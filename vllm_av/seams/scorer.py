@@ -11,11 +11,25 @@ if TYPE_CHECKING:
     from vllm_av.scorers.guard import GuardedScorer
 
 
+def require_free() -> None:
+    """See that nobody else makes the scorers; :func:`connect` will then succeed.
+
+    Raises:
+        ImportError: this vLLM has no such seam.
+        ValueError: another plugin has registered a factory.
+    """
+    from vllm.v1.worker.gpu.spec_decode import acceptance_scorer
+
+    if acceptance_scorer._factory not in (None, create):
+        raise ValueError(f"{acceptance_scorer._factory!r} makes the acceptance scorers already")
+
+
 def connect() -> None:
     """Register with the patched vLLM.
 
     Raises:
         ImportError: this vLLM has no such seam.
+        ValueError: another plugin has registered a factory.
     """
     from vllm.v1.worker.gpu.spec_decode.acceptance_scorer import set_acceptance_scorer_factory
 

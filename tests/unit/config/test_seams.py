@@ -141,15 +141,17 @@ def test_a_text_that_is_not_about_us_is_read_as_ever(args: Any, text: str) -> No
     [
         ([], Seams.NONE),
         (["config/adaptive_verification.py"], Seams.SOME),
-        (list(contract._NEEDED), Seams.ALL),
+        # A file that lacks its reader, as where only the interface was taken over.
+        ([*contract._NEEDED][:-1], Seams.SOME),
+        ([*contract._NEEDED], Seams.ALL),
     ],
 )
-def test_the_seams_are_found_by_their_files(
+def test_the_seams_are_found_by_what_reads_them(
     files: list[str], state: Seams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in files:
+    for name, text in contract._NEEDED.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
+        (tmp_path / name).write_bytes(b"# vLLM\n" + (text if name in files else b""))
     spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
     monkeypatch.setattr(contract, "find_spec", lambda name: spec)
     assert contract.found() is state
@@ -160,24 +162,31 @@ def test_without_vllm_there_are_no_seams(monkeypatch: pytest.MonkeyPatch) -> Non
     assert contract.found() is Seams.NONE
 
 
+@pytest.mark.parametrize("taken", ["scorer", "config"])
 def test_what_cannot_be_connected_is_logged_and_stops_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    taken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Another plugin sits at one of the two seams; then the other one stays free too."""
+
     def fail() -> None:
-        raise ImportError("renamed")
+        raise ValueError("taken")
 
     connected: list[str] = []
     monkeypatch.setattr(contract, "found", lambda: Seams.ALL)
-    monkeypatch.setattr(seams.scorer, "connect", fail)
-    monkeypatch.setattr(seams.config, "connect", lambda: connected.append("config"))
+    monkeypatch.setattr(seams.scorer, "require_free", fail if taken == "scorer" else lambda: None)
+    monkeypatch.setattr(
+        seams.config, "connect", fail if taken == "config" else lambda: connected.append("config")
+    )
+    monkeypatch.setattr(seams.scorer, "connect", lambda: connected.append("scorer"))
     seams.connect()
     assert connected == []
     assert "cannot be connected" in caplog.text
-    assert "renamed" in caplog.text
+    assert "taken" in caplog.text
 
 
 def test_all_or_nothing_is_connected(args: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     connected: list[str] = []
+    monkeypatch.setattr(seams.scorer, "require_free", lambda: None)
     monkeypatch.setattr(seams.scorer, "connect", lambda: connected.append("scorer"))
     monkeypatch.setattr(seams.config, "connect", lambda: connected.append("config"))
     monkeypatch.setattr(contract, "found", lambda: Seams.SOME)
@@ -185,7 +194,7 @@ def test_all_or_nothing_is_connected(args: Any, monkeypatch: pytest.MonkeyPatch)
     assert connected == []
     monkeypatch.setattr(contract, "found", lambda: Seams.ALL)
     seams.connect()
-    assert connected == ["scorer", "config"]
+    assert connected == ["config", "scorer"]
 
 
 @pytest.mark.parametrize(
@@ -282,3 +291,21 @@ def test_a_note_that_cannot_be_left_hides_no_error(
     with pytest.raises(ConfigError), note.left_by_errors():
         raise ConfigError(Code.CONFIG_KEY, "given", "allowed", "fix")
     assert note.take() is None
+
+
+def test_a_cpu_without_kernels_does_not_stop_vllm(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import vllm_av.cpu
+    from vllm_av import plugin
+
+    def fail() -> None:
+        raise ImportError("no Triton here")
+
+    connected: list[str] = []
+    monkeypatch.setattr(plugin, "vllm_is_cpu", lambda: True)
+    monkeypatch.setattr(vllm_av.cpu, "install", fail)
+    monkeypatch.setattr(plugin, "connect", lambda: connected.append("seams"))
+    plugin.register()
+    assert connected == ["seams"]
+    assert "no Triton here" in caplog.text

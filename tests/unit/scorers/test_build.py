@@ -9,7 +9,7 @@ import pytest
 from tests.unit.scorers.conftest import Install
 from vllm_av.errors import ScorerError
 from vllm_av.scorers.base import Scorer, ScorerContext
-from vllm_av.scorers.build import build
+from vllm_av.scorers.build import admit, build
 from vllm_av.scorers.guard import GuardedScorer
 
 MODULE = "from vllm_av.scorers.base import Scorer\n"
@@ -245,3 +245,21 @@ def test_drawn_tokens_go_to_those_who_asked() -> None:
     scorer = _Records()
     guard(scorer, needs_drawn_tokens=True).predict(1, 2, 3, 4, 5, 6)
     assert scorer.calls == [(1, 2, 3, 4, 5, 6)]
+
+
+def test_what_is_known_without_weights_is_refused_before_them(
+    theirs: Callable[[str], None],
+) -> None:
+    """All but the head, which only the loaded checkpoint shows."""
+    theirs(f"    prefix_measurable = False\n{READS_LOGITS}")
+    config = context("theirs").config
+    with pytest.raises(ScorerError, match="AV-SCORER-LOSSY"):
+        admit(config, has_logits=True)
+    allowed = context("theirs", allow_lossy=True).config
+    admit(allowed, has_logits=True)
+    with pytest.raises(ScorerError, match="AV-SCORER-NEEDS"):
+        admit(allowed, has_logits=False)
+    with pytest.raises(ScorerError, match="AV-SCORER-UNKNOWN"):
+        admit(context("nobody_s").config, has_logits=True)
+    admit(context("confidence_head").config, has_logits=False)
+    admit(context("auto").config, has_logits=False)
