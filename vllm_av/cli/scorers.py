@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from vllm_av.cli.output import emit, mistakes
+from vllm_av.doctor.settings import plain
 from vllm_av.scorers.listing import Choice, Entry, choices, entries
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -30,9 +31,9 @@ def scorers(
 
 def _print(listed: list[Entry], auto: list[Choice]) -> None:
     for entry in listed:
-        typer.echo(f"{entry.name}  (from {entry.origin})")
+        typer.echo(plain(f"{entry.name}  (from {entry.origin})"))
         for line in entry.lines():
-            typer.echo(f"  {line}")
+            typer.echo(plain(f"  {line}"))
     typer.echo("\nauto")
     for choice in auto:
         typer.echo(f"  {choice.line()}")

@@ -75,9 +75,9 @@ def _create(inputs: Any) -> "GuardedScorer":
         config=config,
     )
     scorer, selection = build(context)
-    log.info("Adaptive verification: scorer %s (%s)", selection.name, selection.reason)
+    log.info_once("Adaptive verification: scorer %s (%s)", selection.name, selection.reason)
     if scorer.traits.lossy:
-        log.warning(
+        log.warning_once(
             "Adaptive verification: the scorer %s is lossy and allow_lossy is set: what is "
             "generated no longer follows the target's distribution",
             selection.name,
