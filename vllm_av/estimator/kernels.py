@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
-"""The estimator's Triton kernels; the formulas stand in :mod:`vllm_av.estimator.reference`.
+"""The estimator's Triton kernels; the formulas stand in :mod:`vllm_av.estimator.formula`.
 
 Rule: no host synchronisation and no launch that depends on data, so that all of it can be captured
 in a CUDA graph. Sums run in one program and in one order: every rank gets the same numbers.
@@ -33,7 +33,8 @@ REACH = 0
 LAST_REACH = 1
 UNDONE = 2
 RESTARTS = 3
-SCALARS = 4
+PROMISE = 4
+SCALARS = 5
 
 _PAST = tl.constexpr(PAST)
 _LABELS = tl.constexpr(LABELS)
@@ -45,8 +46,11 @@ _RATE_ACCEPTED = tl.constexpr(RATE_ACCEPTED)
 _LAST_REACH = tl.constexpr(LAST_REACH)
 _UNDONE = tl.constexpr(UNDONE)
 _RESTARTS = tl.constexpr(RESTARTS)
+_PROMISE = tl.constexpr(PROMISE)
 
 _FULL_STEP_REACH = tl.constexpr(rules.FULL_STEP_REACH)
+_PROVEN_REACH = tl.constexpr(rules.PROVEN_REACH)
+_KEPT = tl.constexpr(rules.PROMISE)
 _REACH_AFTER_UNDO = tl.constexpr(rules.REACH_AFTER_UNDO)
 _LEAST_REACH = tl.constexpr(rules.LEAST_REACH)
 _CHANCE_SQUARED = tl.constexpr(rules.CHANCE**2)
@@ -320,6 +324,9 @@ def refit_kernel(
     last_reach = tl.load(scalars_ptr + _LAST_REACH)
     shorter = tl.maximum(_REACH_AFTER_UNDO * tl.minimum(allowed, last_reach), _LEAST_REACH)
     longer = tl.minimum(2.0 * allowed, _FULL_STEP_REACH)
+    promised = _KEPT * tl.load(scalars_ptr + _PROMISE) * total
+    broken = (last_reach > _PROVEN_REACH) & (-worse < promised)
+    longer = tl.where(broken, tl.minimum(allowed, _PROVEN_REACH), longer)
     allowed = tl.where(undo, shorter, longer)
     if undo:
         slope = past_slope
@@ -366,6 +373,7 @@ def refit_kernel(
     ds = tl.where(restart, -slope, ds)
     di = tl.where(restart, log_rate - log_other - intercepts, di)
     share = tl.where(restart, 1.0, share)
+    change = tl.where(restart, rates_loss - loss, change)
     reach = tl.where(restart, _reach(ds, di, lowest, highest, seen), reach)
 
     tl.store(slope_ptr + 1, slope)
@@ -376,6 +384,7 @@ def refit_kernel(
     tl.store(intercepts_ptr + k, tl.where(taken, intercepts + share * di, intercepts), mask=real)
     tl.store(scalars_ptr, allowed)
     tl.store(scalars_ptr + _LAST_REACH, tl.where(taken, share * reach, 0.0))
+    tl.store(scalars_ptr + _PROMISE, -change / total)
     tl.store(scalars_ptr + _UNDONE, tl.load(scalars_ptr + _UNDONE) + tl.where(undo, 1.0, 0.0))
     tl.store(
         scalars_ptr + _RESTARTS, tl.load(scalars_ptr + _RESTARTS) + tl.where(restart, 1.0, 0.0)

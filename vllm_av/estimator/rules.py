@@ -7,6 +7,14 @@ FULL_STEP_REACH = 8.0
 """A full step may change no logit of the round by more than this; a longer one is cut to the length
 that provably lowers the round's loss. From upstream's start, sound steps reach up to 5."""
 
+PROVEN_REACH = 1.75
+"""A full Newton step that changes no logit by more than this lowers the loss of its round, whatever
+the features: e^R - 1 - R <= R^2 holds up to 1.79."""
+
+PROMISE = 0.25
+"""A longer full step that has kept less than this share of its promise is not followed by another
+one: steps are held to the proven reach, which doubles again with every step that stands."""
+
 REACH_AFTER_UNDO = 0.25
 """An undone step's successor may reach this share of it; every step that stands doubles it again,
 so that undoing cannot go round in circles."""
