@@ -34,20 +34,21 @@ def _probed(engine: Engine) -> Iterator[Probe]:
 def test_labels_and_predictions_are_the_estimators_own(
     adaptive: Engine, prompts: list[list[int]], fixed_cost: float, trims: bool
 ) -> None:
+    from vllm_av.estimator import kernels
+
     adaptive.price(fixed_cost)
     estimator = adaptive.estimator
-    # A fresh round of the estimator, which is longer than this test's steps.
-    estimator._steps = 0
-    estimator._sums.zero_()
+    estimator._steps = 0  # of a round that is longer than this test
+    before = estimator._sums.clone()
     with _probed(adaptive) as probe, adaptive.recorded() as steps:
         adaptive.greedy(prompts[:6], batch=3, max_tokens=20)
     positions = probe.drafts.positions
     assert len(positions) == STEPS
     assert sum(position.labels for position in positions) > 20
-    *_, residual_sums, labels = estimator._sums
-    assert labels.tolist() == [position.labels for position in positions]
+    sums = estimator._sums - before
+    assert sums[kernels.LABELS].tolist() == [position.labels for position in positions]
     residuals = [position.accepted - position.predicted for position in positions]
-    assert residual_sums.tolist() == pytest.approx(residuals, abs=1e-3)
+    assert sums[kernels.NOW + 4].tolist() == pytest.approx(residuals, abs=1e-3)
     assert probe.drafts.scheduled == sum(sum(step.scheduled) for step in steps)
     assert probe.drafts.verified == sum(sum(step.admitted) for step in steps)
     assert (probe.drafts.verified < probe.drafts.scheduled) == trims
