@@ -33,8 +33,7 @@ REACH = 0
 LAST_REACH = 1
 UNDONE = 2
 RESTARTS = 3
-PROMISE = 4
-SCALARS = 5
+SCALARS = 4
 
 _PAST = tl.constexpr(PAST)
 _LABELS = tl.constexpr(LABELS)
@@ -46,11 +45,9 @@ _RATE_ACCEPTED = tl.constexpr(RATE_ACCEPTED)
 _LAST_REACH = tl.constexpr(LAST_REACH)
 _UNDONE = tl.constexpr(UNDONE)
 _RESTARTS = tl.constexpr(RESTARTS)
-_PROMISE = tl.constexpr(PROMISE)
 
-_FULL_STEP_REACH = tl.constexpr(rules.FULL_STEP_REACH)
 _PROVEN_REACH = tl.constexpr(rules.PROVEN_REACH)
-_KEPT = tl.constexpr(rules.PROMISE)
+_LATER_REACH = tl.constexpr(rules.LATER_REACH)
 _REACH_AFTER_UNDO = tl.constexpr(rules.REACH_AFTER_UNDO)
 _LEAST_REACH = tl.constexpr(rules.LEAST_REACH)
 _CHANCE_SQUARED = tl.constexpr(rules.CHANCE**2)
@@ -323,11 +320,7 @@ def refit_kernel(
     allowed = tl.load(scalars_ptr)
     last_reach = tl.load(scalars_ptr + _LAST_REACH)
     shorter = tl.maximum(_REACH_AFTER_UNDO * tl.minimum(allowed, last_reach), _LEAST_REACH)
-    longer = tl.minimum(2.0 * allowed, _FULL_STEP_REACH)
-    promised = _KEPT * tl.load(scalars_ptr + _PROMISE) * total
-    broken = (last_reach > _PROVEN_REACH) & (-worse < promised)
-    longer = tl.where(broken, tl.minimum(allowed, _PROVEN_REACH), longer)
-    allowed = tl.where(undo, shorter, longer)
+    allowed = tl.where(undo, shorter, allowed)
     if undo:
         slope = past_slope
         loss = past_loss
@@ -357,8 +350,8 @@ def refit_kernel(
     finite = (ds - ds == 0.0) & (tl.sum(di - di, axis=0) == 0.0) & (reach - reach == 0.0)
     ratio = tl.minimum(reach * gradient / tl.maximum(curvature, 1e-300), _FLAT)
     length = tl.log(1.0 + ratio)
-    length = tl.where(allowed < _FULL_STEP_REACH, tl.minimum(length, allowed), length)
-    length = tl.where(reach <= allowed, reach, tl.minimum(length, reach))
+    length = tl.minimum(tl.maximum(length, _PROVEN_REACH), reach)
+    length = tl.where(allowed < _LATER_REACH, tl.minimum(length, allowed), length)
     share = tl.where(reach <= allowed, 1.0, length / reach)
     bound = (tl.exp(length) - 1.0 - length) / (reach * reach)
     bound = tl.where(reach <= allowed, 0.5, bound)
@@ -373,7 +366,6 @@ def refit_kernel(
     ds = tl.where(restart, -slope, ds)
     di = tl.where(restart, log_rate - log_other - intercepts, di)
     share = tl.where(restart, 1.0, share)
-    change = tl.where(restart, rates_loss - loss, change)
     reach = tl.where(restart, _reach(ds, di, lowest, highest, seen), reach)
 
     tl.store(slope_ptr + 1, slope)
@@ -382,9 +374,8 @@ def refit_kernel(
     taken = share > 0.0
     tl.store(slope_ptr, tl.where(taken, slope + share * ds, slope))
     tl.store(intercepts_ptr + k, tl.where(taken, intercepts + share * di, intercepts), mask=real)
-    tl.store(scalars_ptr, allowed)
+    tl.store(scalars_ptr, tl.minimum(2.0 * allowed, _LATER_REACH))
     tl.store(scalars_ptr + _LAST_REACH, tl.where(taken, share * reach, 0.0))
-    tl.store(scalars_ptr + _PROMISE, -change / total)
     tl.store(scalars_ptr + _UNDONE, tl.load(scalars_ptr + _UNDONE) + tl.where(undo, 1.0, 0.0))
     tl.store(
         scalars_ptr + _RESTARTS, tl.load(scalars_ptr + _RESTARTS) + tl.where(restart, 1.0, 0.0)

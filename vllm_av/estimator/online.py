@@ -119,7 +119,7 @@ class OnlineEstimator:
         self._sums[kernels.LOWEST] = float("inf")
         self._sums[kernels.HIGHEST] = float("-inf")
         self._scalars = torch.zeros(kernels.SCALARS, **f64)
-        self._scalars[kernels.REACH] = rules.FULL_STEP_REACH
+        self._scalars[kernels.REACH] = rules.FIRST_REACH
         self._steps = 0
         self.refits = 0
 

@@ -52,8 +52,8 @@ class ReferenceEstimator:
         self.refits = self.undone = self.restarts = 0
         self._steps = 0
         self._before = self.slope, self.intercepts
-        self._allowed = rules.FULL_STEP_REACH
-        self._last_reach = self._promise = 0.0
+        self._allowed = rules.FIRST_REACH
+        self._last_reach = 0.0
         self._rate_labels, self._rate_accepted = np.zeros((2, num_speculative_steps))
         self._begin()
 
@@ -168,9 +168,8 @@ class ReferenceEstimator:
             self.restarts += 1
             step, share = Step(-self.slope, np.log(rate / (1.0 - rate)) - self.intercepts), 1.0
             reach = reach_of(step, self._lowest, self._highest)
-            change = own - loss
         self._last_reach = share * reach if share > 0.0 else 0.0
-        self._promise = -change / n.sum()
+        self._allowed = min(2.0 * self._allowed, rules.LATER_REACH)
         self._before = self.slope, self.intercepts
         if share > 0.0:
             self.slope += share * step.slope
@@ -178,7 +177,6 @@ class ReferenceEstimator:
 
     def _judge(self, on_trial: bool) -> Sums:
         """Undo the last step or let it stand; the sums at the coefficients then in force."""
-        n = self._labels.sum()
         slope, intercepts = self._before
         _, variance = self._now.along(Step(self.slope - slope, self.intercepts - intercepts))
         loss = float(self._past.loss.sum())
@@ -190,8 +188,4 @@ class ReferenceEstimator:
             allowed = rules.REACH_AFTER_UNDO * min(self._allowed, self._last_reach)
             self._allowed = max(allowed, rules.LEAST_REACH)
             return self._past
-        if self._last_reach > rules.PROVEN_REACH and -worse < rules.PROMISE * self._promise * n:
-            self._allowed = min(self._allowed, rules.PROVEN_REACH)
-        else:
-            self._allowed = min(2.0 * self._allowed, rules.FULL_STEP_REACH)
         return self._now

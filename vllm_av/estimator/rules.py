@@ -3,24 +3,24 @@
 Rule: read by the NumPy reference and by the kernels, so that both take the same decisions.
 """
 
-FULL_STEP_REACH = 8.0
-"""A full step may change no logit of the round by more than this; a longer one is cut to the length
-that provably lowers the round's loss. From upstream's start, sound steps reach up to 5."""
-
 PROVEN_REACH = 1.75
-"""A full Newton step that changes no logit by more than this lowers the loss of its round, whatever
-the features: e^R - 1 - R <= R^2 holds up to 1.79."""
+"""A Newton step that changes no logit of its round by more than this lowers the round's loss,
+whatever the features: e^R - 1 - R <= R^2 holds up to 1.79."""
 
-PROMISE = 0.25
-"""A longer full step that has kept less than this share of its promise is not followed by another
-one: steps are held to the proven reach, which doubles again with every step that stands."""
+FIRST_REACH = 8.0
+"""The first step is taken in full if it changes no logit by more than this. From upstream's start,
+sound first steps reach up to 5."""
+
+LATER_REACH = 4.0
+"""The same of every later step. Newton's method on a single logit z of rate 1/2 swings from side to
+side, 2 z = sinh z, from a change of 4.35 on."""
 
 REACH_AFTER_UNDO = 0.25
 """An undone step's successor may reach this share of it; every step that stands doubles it again,
 so that undoing cannot go round in circles."""
 
 LEAST_REACH = 0.125
-"""The share above stops here: six rounds that stand bring the full reach back."""
+"""The share above stops here: five steps that stand bring the full reach back."""
 
 CHANCE = 3.0
 """A step is undone when the older coefficients are better by more than this many standard
