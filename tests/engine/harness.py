@@ -210,31 +210,35 @@ def assert_trimmed(name: str, steps: list[Step]) -> None:
 def generate_elsewhere(
     arguments: dict[str, Any], prompts: list[list[int]], environment: dict[str, str]
 ) -> Any:
-    """What ``generate.py`` finds for greedy requests, in a process with ``environment``."""
-    (result,), _ = try_elsewhere([arguments], prompts, environment)
-    assert "error" not in result, result
+    """Which runner it was, and the greedy tokens, in a process with ``environment``."""
+    result, _ = try_elsewhere(arguments, prompts, environment, temperatures=[0])
+    assert result.pop("error") is None
+    (result["tokens"],) = result["tokens"]
     return result
 
 
 def try_elsewhere(
-    engines: list[dict[str, Any]], prompts: list[list[int]], environment: dict[str, str]
-) -> tuple[list[Any], str]:
-    """The same for several engines, one after the other, of which some may fail.
+    arguments: dict[str, Any],
+    prompts: list[list[int]],
+    environment: dict[str, str],
+    temperatures: list[float],
+) -> tuple[Any, str]:
+    """What ``generate.py`` finds for all prompts at one temperature after the other.
 
     Returns:
-        What ``generate.py`` finds for each, and what all of them printed.
+        Its result, and what the engine printed.
     """
-    job = {"engines": engines, "prompts": prompts, "max_tokens": TOKENS}
+    job = {"arguments": arguments, "prompts": prompts, "max_tokens": TOKENS}
     with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
+        path = Path(folder) / "result.json"
         run = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("generate.py")), str(result)],
-            input=json.dumps(job),
+            [sys.executable, str(Path(__file__).with_name("generate.py")), str(path)],
+            input=json.dumps(job | {"temperatures": temperatures}),
             env=os.environ | environment,
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=240,
             check=False,
         )
         assert run.returncode == 0, run.stderr[-3000:]
-        return json.loads(result.read_text()), run.stdout + run.stderr
+        return json.loads(path.read_text()), run.stdout + run.stderr

@@ -1,19 +1,8 @@
-"""What a scorer must not do."""
-
-from typing import Any
+"""A scorer that looks at what it decides on."""
 
 import torch
 
 from vllm_av.scorers.base import Scorer
-
-
-class Raises(Scorer):
-    """Raises in ``predict``."""
-
-    needs_draft_logits = True
-
-    def predict(self, *arguments: Any) -> None:
-        raise LookupError("the table of this scorer is empty")
 
 
 class Looks(Scorer):
