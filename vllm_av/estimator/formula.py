@@ -45,14 +45,15 @@ What makes the step safe (upstream drops a step to a negative slope, and bounds 
                   coefficients: slope 0, intercept_k = logit(rate_k)
     undo          the round's sums are also kept at the coefficients before the last step. If the
                   loss there is lower by more than chance, the step is undone, and the new step
-                  starts from there with those sums: no round is lost. Chance is CHANCE standard
-                  deviations, sqrt(d'(X'WX)d) each, d the step in question. It is 0 where damping
-                  was raised: labels that say little leave the older coefficients in force. The
-                  new step's reach is limited to a quarter of the undone one's, see ``rules``
+                  starts from there with those sums: no round is lost. Chance is 1/2 nat for each
+                  coefficient, which is what fitting it to a round costs on another, and CHANCE
+                  standard deviations, sqrt(d'(X'WX)d) each, d the step in question. It is 0 where
+                  damping was raised: labels that say little leave the older coefficients in
+                  force. The new step's reach is limited to a quarter of the undone one's
     damping       where nearly all labels of a position are alike, n labels say so little that
-                  upstream's damping follows chance: D_k = max(D, (125 / H_k - max(n_k, 500)) / 2),
-                  H_k the entropy of the position's acceptance rate (see ``rules``). It differs
-                  from D only for H_k < 1/4 and rounds of less than 125 / H_k labels
+                  upstream's damping follows chance: D_k = max(D, (125 / H_k - max(n_k, 500)) / 2)
+                  from 100 labels on, H_k the entropy of the position's acceptance rate (see
+                  ``rules``). It differs from D only for H_k < 1/4 and n_k < 125 / H_k
 
 Non-finite features and scores never enter a sum; a non-finite step is not taken. State is O(K).
 Upstream adds up all exponentials in float32 and subtracts the top token's 1, which leaves nothing
@@ -215,13 +216,13 @@ def share_of(sums: Sums, step: Step, reach: float, allowed: float) -> tuple[floa
 def damping_of(given: float, labels: Any, entropy: Any) -> Floats:
     """D_k; ``labels`` and ``entropy`` (nats) may be arrays."""
     needed = rules.NATS_REMEMBERED / entropy - np.maximum(labels, rules.LABELS_REMEMBERED)
-    return np.asarray(np.maximum(given, needed / 2.0))
+    return np.where(labels < rules.FEW_LABELS, given, np.maximum(given, needed / 2.0))
 
 
-def rates_of(accepted: Floats, labels: Floats, more: float) -> Floats:
-    """[K], the acceptance rates, each with ``more`` labels of the overall rate, none 0 or 1."""
+def rates_of(accepted: Floats, labels: Floats) -> Floats:
+    """[K], the acceptance rates, each with one label more of the overall rate, so none 0 or 1."""
     overall = (accepted.sum() + 0.5) / (labels.sum() + 1.0)
-    return np.asarray((accepted + more * overall) / (labels + more))
+    return np.asarray((accepted + overall) / (labels + 1.0))
 
 
 def entropy_of(rate: Floats) -> Floats:

@@ -50,12 +50,12 @@ _PROVEN_REACH = tl.constexpr(rules.PROVEN_REACH)
 _LATER_REACH = tl.constexpr(rules.LATER_REACH)
 _REACH_AFTER_UNDO = tl.constexpr(rules.REACH_AFTER_UNDO)
 _LEAST_REACH = tl.constexpr(rules.LEAST_REACH)
-_CHANCE_SQUARED = tl.constexpr(rules.CHANCE**2)
+_CHANCE = tl.constexpr(rules.CHANCE)
 _NATS_REMEMBERED = tl.constexpr(rules.NATS_REMEMBERED)
 _LABELS_REMEMBERED = tl.constexpr(rules.LABELS_REMEMBERED)
 _RATE_MEMORY = tl.constexpr(rules.RATE_MEMORY)
 _RATES_SEE_LABELS = tl.constexpr(rules.RATES_SEE_LABELS)
-_CAUTIOUS_LABELS = tl.constexpr(rules.CAUTIOUS_LABELS)
+_FEW_LABELS = tl.constexpr(rules.FEW_LABELS)
 _TIE = tl.constexpr(rules.TIE)
 _FLAT = tl.constexpr(rules.FLAT)
 
@@ -247,7 +247,7 @@ def _reach(slope, intercepts, lowest, highest, seen):
 def _damping(n, entropy, DAMPING: tl.constexpr):
     """D_k."""
     needed = _NATS_REMEMBERED / entropy - tl.maximum(n, _LABELS_REMEMBERED)
-    return tl.maximum(needed * 0.5, DAMPING)
+    return tl.where(n < _FEW_LABELS, DAMPING, tl.maximum(needed * 0.5, DAMPING))
 
 
 @triton.jit
@@ -295,8 +295,7 @@ def refit_kernel(
     rate = (rate_accepted + overall) / (rate_labels + 1.0)
     log_rate = tl.log(rate)
     log_other = tl.log(1.0 - rate)
-    cautious = (rate_accepted + _CAUTIOUS_LABELS * overall) / (rate_labels + _CAUTIOUS_LABELS)
-    entropy = -(cautious * tl.log(cautious) + (1.0 - cautious) * tl.log(1.0 - cautious))
+    entropy = -(rate * log_rate + (1.0 - rate) * log_other)
     share_k = n / (n + _damping(n, entropy, DAMPING))
     slope_damping = _damping(total, tl.sum(n * entropy, axis=0) / total, DAMPING)
 
@@ -314,9 +313,10 @@ def refit_kernel(
     past_slope = tl.load(slope_ptr + 1).to(tl.float64)
     past_intercepts = tl.load(intercepts_ptr + NUM_STEPS + k, mask=real, other=0.0).to(tl.float64)
     gradient, variance = _along(a, b, c, g0, g1, slope - past_slope, intercepts - past_intercepts)
-    chance = tl.where(slope_damping > DAMPING, 0.0, _CHANCE_SQUARED * variance)
+    fitted = 0.5 * (1.0 + tl.sum(tl.where(seen, 1.0, 0.0), axis=0))
+    chance = tl.where(slope_damping > DAMPING, 0.0, fitted + _CHANCE * tl.sqrt(variance))
     worse = loss - past_loss
-    undo = (worse > _TIE * past_loss) & (worse * worse > chance)
+    undo = (worse > _TIE * past_loss) & (worse > chance)
     allowed = tl.load(scalars_ptr)
     last_reach = tl.load(scalars_ptr + _LAST_REACH)
     shorter = tl.maximum(_REACH_AFTER_UNDO * tl.minimum(allowed, last_reach), _LEAST_REACH)

@@ -148,9 +148,8 @@ class ReferenceEstimator:
         n, accepted = self._labels, self._accepted
         self._rate_labels = rules.RATE_MEMORY * self._rate_labels + n
         self._rate_accepted = rules.RATE_MEMORY * self._rate_accepted + accepted
-        rate = rates_of(self._rate_accepted, self._rate_labels, 1.0)
-        cautious = rates_of(self._rate_accepted, self._rate_labels, rules.CAUTIOUS_LABELS)
-        entropy = entropy_of(cautious)
+        rate = rates_of(self._rate_accepted, self._rate_labels)
+        entropy = entropy_of(rate)
         damping = damping_of(self.settings.damping, n, entropy)
         overall = (n * entropy).sum() / n.sum()
         slope_damping = float(damping_of(self.settings.damping, n.sum(), overall))
@@ -181,8 +180,8 @@ class ReferenceEstimator:
         _, variance = self._now.along(Step(self.slope - slope, self.intercepts - intercepts))
         loss = float(self._past.loss.sum())
         worse = float(self._now.loss.sum()) - loss
-        chance = 0.0 if on_trial else rules.CHANCE**2 * variance
-        if worse > rules.TIE * loss and worse**2 > chance:
+        chance = 0.5 * (1.0 + (self._labels > 0).sum()) + rules.CHANCE * np.sqrt(variance)
+        if worse > rules.TIE * loss and (on_trial or worse > chance):
             self.undone += 1
             self.slope, self.intercepts = slope, intercepts
             allowed = rules.REACH_AFTER_UNDO * min(self._allowed, self._last_reach)

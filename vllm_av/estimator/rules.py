@@ -34,16 +34,16 @@ LABELS_REMEMBERED = 500.0
 """Rounds with fewer labels are held to what this many would need: upstream's damping is right for
 short rounds as long as the labels are not nearly all alike."""
 
+FEW_LABELS = 100.0
+"""Below this many labels a round damping is upstream's: a handful that are all alike is chance, and
+upstream's damping holds its step short."""
+
 RATE_MEMORY = 0.8
 """What is left of the acceptance rates' counts after a round: they remember five rounds."""
 
 RATES_SEE_LABELS = 1.0
 """Nats that a rate is better on the labels it was counted from, by that alone; per position, and
 once more for all of them."""
-
-CAUTIOUS_LABELS = 5.0
-"""Before a position counts as one of nearly equal labels, its rate gets so many labels of the
-overall rate: a handful of equal labels is chance."""
 
 TIE = 1e-5
 """Losses that differ by less than this share are equal: the scores are float32 on the device."""
