@@ -60,10 +60,17 @@ _TIE = tl.constexpr(rules.TIE)
 _FLAT = tl.constexpr(rules.FLAT)
 
 
+@triton.jit
+def _binary_scale(temperature_ptr, slot):
+    """exp((l - m) / temperature) = 2^((l - m) scale). Differences are scaled, not logits: of a
+    logit of 3,000, as temperature 0.01 makes it, float32 keeps three decimals."""
+    temperature = tl.load(temperature_ptr + slot).to(tl.float32)
+    return 1.4426950408889634 / tl.where(temperature > 0.0, temperature, 1.0)
+
+
 @triton.jit(do_not_specialize=["num_tokens"])
 def partial_sums_kernel(
-    partials_ptr,  # [2, num_tokens, num_blocks] f32: maximum, and the rest relative to it
-    partials_stride,
+    partials_ptr,  # [num_tokens, 2, num_blocks] f32: maximum, sum of exponentials relative to it
     logits_ptr,  # [num_tokens, vocab] before temperature
     logits_stride,
     idx_mapping_ptr,  # [num_tokens] slot, -1 for padding
@@ -74,33 +81,24 @@ def partial_sums_kernel(
     num_blocks,
     BLOCK: tl.constexpr,
 ):
-    """Per block of a row: the maximum, and the sum of exp((l - maximum) / temperature) over all
-    but one of its places (-1 for a block of -inf)."""
+    """Each block's share of a row's log-sum-exponential; a block of -inf has a sum of 0."""
     token = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     slot = tl.load(idx_mapping_ptr + token * idx_mapping_stride).to(tl.int64)
     if slot < 0:
         return
-    temperature = tl.load(temperature_ptr + slot).to(tl.float32)
-    scale = 1.0 / tl.where(temperature > 0.0, temperature, 1.0)
+    scale = _binary_scale(temperature_ptr, slot)
     offsets = block * BLOCK + tl.arange(0, BLOCK)
     logits = tl.load(
         logits_ptr + token * logits_stride + offsets,
         mask=offsets < vocab_size,
         other=float("-inf"),
     ).to(tl.float32)
-    # Differences are scaled, not logits: at temperature 0.01 a float32 logit of 3,000 has three
-    # decimals left.
     maximum = tl.max(logits, axis=0)
-    total = tl.sum(tl.exp((logits - maximum) * scale), axis=0)
-    rest = tl.where(maximum == float("-inf"), 0.0, total) - 1.0
-    if (rest >= 0.0) & (rest < 0.0625):
-        # Lost in 1 + rest. There is one maximum: two would have made it 2.
-        others = tl.where(logits == maximum, 0.0, tl.exp((logits - maximum) * scale))
-        rest = tl.sum(others, axis=0)
-    place = partials_ptr + token * num_blocks + block
+    total = tl.sum(tl.exp2((logits - maximum) * scale), axis=0)
+    place = partials_ptr + token * 2 * num_blocks + block
     tl.store(place, maximum)
-    tl.store(place + partials_stride, rest)
+    tl.store(place + num_blocks, tl.where(maximum == float("-inf"), 0.0, total))
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
@@ -113,17 +111,20 @@ def predict_kernel(
     slope_ptr,  # [1] f32
     intercepts_ptr,  # [K] f32
     partials_ptr,
-    partials_stride,
+    logits_ptr,
+    logits_stride,
     idx_mapping_ptr,
     idx_mapping_stride,
     temperature_ptr,
     step_ptr,  # 0-d or [num_tokens]
     num_tokens,
+    vocab_size,
     num_blocks,
     CLAMP: tl.constexpr,
     STEP_PER_TOKEN: tl.constexpr,
     NUM_STEPS: tl.constexpr,
     LEARNS: tl.constexpr,
+    BLOCK: tl.constexpr,
     PADDED_BLOCKS: tl.constexpr,
 ):
     """Feature, score and probability of one row."""
@@ -138,19 +139,30 @@ def predict_kernel(
     else:
         step = tl.load(step_ptr).to(tl.int64)
         row = token
+    scale = _binary_scale(temperature_ptr, slot)
     blocks = tl.arange(0, PADDED_BLOCKS)
     inside = blocks < num_blocks
-    place = partials_ptr + token * num_blocks + blocks
+    place = partials_ptr + token * 2 * num_blocks + blocks
     maxima = tl.load(place, mask=inside, other=float("-inf"))
-    rests = tl.load(place + partials_stride, mask=inside, other=-1.0)
-    temperature = tl.load(temperature_ptr + slot).to(tl.float32)
-    scale = 1.0 / tl.where(temperature > 0.0, temperature, 1.0)
-    # The block that holds the top token leaves that out; of the others everything counts.
-    maximum, top = tl.max(maxima, axis=0, return_indices=True)
-    others = (1.0 + rests) * tl.exp((maxima - maximum) * scale)
-    rest = tl.sum(tl.where(blocks == top, rests, others), axis=0)
+    sums = tl.load(place + num_blocks, mask=inside, other=0.0)
+    maximum = tl.max(maxima, axis=0)
+    shares = sums * tl.exp2((maxima - maximum) * scale)
+    # The top token itself is 2^0 = 1 of the sum.
+    rest = tl.sum(shares, axis=0) - 1.0
+    if (rest >= 0.0) & (rest < 0.0625):
+        # Little is left of it in 1 + rest, so it is summed without the 1, which is in the one
+        # block that has the one maximum: two would have made the sum 2.
+        top = tl.max(tl.where(maxima == maximum, blocks, 0), axis=0)
+        offsets = top * BLOCK + tl.arange(0, BLOCK)
+        logits = tl.load(
+            logits_ptr + token * logits_stride + offsets,
+            mask=offsets < vocab_size,
+            other=float("-inf"),
+        ).to(tl.float32)
+        others = tl.where(logits == maximum, 0.0, tl.exp2((logits - maximum) * scale))
+        rest = tl.sum(tl.where(blocks == top, 0.0, shares), axis=0) + tl.sum(others, axis=0)
     feature = tl.minimum(tl.maximum(-tl.log(rest), -CLAMP), CLAMP)
-    # A NaN among the logits is one in the rest. NaN says that the row is no distribution.
+    # A NaN among the logits is one in the sum. NaN says that the row is no distribution.
     is_row = (rest >= 0.0) & (maximum > float("-inf")) & (maximum < float("inf"))
     feature = tl.where(is_row, feature, float("nan"))
     if LEARNS:

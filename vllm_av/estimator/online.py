@@ -12,7 +12,7 @@ import torch
 from vllm_av.estimator import kernels, rules
 from vllm_av.estimator.settings import LOG_ODDS_CLAMP, EstimatorSettings
 
-_VOCAB_BLOCK = 4096
+_VOCAB_BLOCK = 1024
 
 
 def _score(
@@ -27,10 +27,9 @@ def _score(
     """Two launches; ``learned`` is (features, scores, slope, intercepts)."""
     num_tokens, vocab_size = logits.shape
     num_blocks = -(-vocab_size // _VOCAB_BLOCK)
-    partials = torch.empty(2, num_tokens, num_blocks, dtype=torch.float32, device=logits.device)
+    partials = torch.empty(num_tokens, 2, num_blocks, dtype=torch.float32, device=logits.device)
     kernels.partial_sums_kernel[(num_tokens, num_blocks)](
         partials,
-        partials.stride(0),
         logits,
         logits.stride(0),
         idx_mapping,
@@ -51,17 +50,20 @@ def _score(
         slope,
         intercepts,
         partials,
-        partials.stride(0),
+        logits,
+        logits.stride(0),
         idx_mapping,
         idx_mapping.stride(0),
         temperature,
         draft_step,
         num_tokens,
+        vocab_size,
         num_blocks,
         CLAMP=clamp,
         STEP_PER_TOKEN=draft_step.dim() > 0,
         NUM_STEPS=out.shape[1],
         LEARNS=learned is not None,
+        BLOCK=_VOCAB_BLOCK,
         PADDED_BLOCKS=kernels.next_power_of_2(num_blocks),
     )
 
@@ -187,8 +189,9 @@ class OnlineEstimator:
         """The state by name, in tensors of its own, which later steps leave alone.
 
         Made on the device without waiting for it: slope [1] and intercepts [K] f32; labels [K]
-        f64, of this round so far; rates [K] f64, accepted shares of the last rounds; refits,
-        undone, restarts [1] f64: rounds closed, steps undone, steps to the rates.
+        f64, of this round so far; rates [K] f64, accepted shares of the last rounds, NaN before
+        the first; refits, undone, restarts [1] f64: rounds closed, steps undone, steps to the
+        rates.
         """
         sums, scalars = self._sums, self._scalars
         return {
