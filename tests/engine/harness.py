@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 # To be set before anything imports vllm, which reads some of these while it is imported.
 ENVIRONMENT = {
@@ -188,6 +189,32 @@ def logged_by(name: str) -> Iterator[list[logging.LogRecord]]:
         yield records
     finally:
         logger.removeFilter(see)
+
+
+@contextmanager
+def in_processes(model: str, spec: dict[str, Any] | None, **changes: Any) -> Iterator[Any]:
+    """``vllm.LLM`` as vLLM starts it by default: its core, and more ranks, in processes."""
+    from vllm import LLM, envs
+
+    envs.disable_envs_cache()
+    # This process has engines and threads, which no fork survives.
+    settings = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+    with mock.patch.dict(os.environ, settings):
+        llm = LLM(**engine_arguments(model, spec, **changes))
+        try:
+            yield llm
+        finally:
+            llm.llm_engine.engine_core.shutdown()
+
+
+def greedy_tokens(llm: Any, prompts: Sequence[list[int]], max_tokens: int = TOKENS) -> Any:
+    """Tokens after each prompt by a ``vllm.LLM``, all requests at once, at temperature 0."""
+    from vllm import SamplingParams
+
+    params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, detokenize=False)
+    requests = [{"prompt_token_ids": prompt} for prompt in prompts]
+    outputs = llm.generate(requests, params, use_tqdm=False)
+    return [list(output.outputs[0].token_ids) for output in outputs]
 
 
 def verified_share(steps: Sequence[Step]) -> float:

@@ -16,6 +16,8 @@ from tests.engine.harness import (
     assert_trimmed,
     engine_arguments,
     generate_elsewhere,
+    greedy_tokens,
+    in_processes,
     speculation,
 )
 from vllm_av.demo.drafter import eagle
@@ -97,6 +99,6 @@ def test_the_engine_in_processes_of_its_own_gives_the_same_tokens(
     target: str, prompts: list[list[int]], expected: list[list[int]]
 ) -> None:
     """The way vLLM runs by default: the core and the worker each in a process, real cost tables."""
-    arguments = engine_arguments(target, speculation(str(eagle()), "eagle", adaptive=True))
-    result = generate_elsewhere(arguments, prompts, {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
-    assert result == {"v2": True, "tokens": expected}
+    with in_processes(target, speculation(str(eagle()), "eagle", adaptive=True)) as llm:
+        assert llm.llm_engine.vllm_config.use_v2_model_runner
+        assert greedy_tokens(llm, prompts) == expected

@@ -4,7 +4,6 @@ Each rank samples some of the requests, so that the host must know how many draf
 kept: nowhere else does it learn that.
 """
 
-import gc
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.engine import models
-from tests.engine.harness import TOKENS, engine_arguments, speculation
+from tests.engine.harness import TOKENS, greedy_tokens, in_processes, speculation
 from tests.engine.sampling import TINY_STEPS, tiny_changes
 
 PROMPTS = [[n % 8, 3 * n % 8, 5, (n * n) % 8] for n in range(8)]
@@ -21,8 +20,7 @@ BUDGET = 12  # of 24 drafts
 
 @pytest.fixture
 def sharded(random_pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """``vllm.LLM`` with its core in this process and two workers in processes of their own."""
-    from vllm import LLM
+    """``vllm.LLM`` with its core and two workers, all in processes of their own."""
     from vllm.v1.worker.gpu.spec_decode.adaptive_verification import AdaptiveVerificationManager
 
     if (
@@ -30,16 +28,12 @@ def sharded(random_pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> It
         not in inspect.signature(AdaptiveVerificationManager).parameters
     ):
         pytest.skip("vLLM before 0.33.0 shards no batch under adaptive verification")
-    # This process has engines and threads, which no fork survives.
-    monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")  # for this file's functions
     target, draft = random_pair
     spec = speculation(draft, "draft_model", True, TINY_STEPS)
     ranks = {"tensor_parallel_size": 2, "enable_batch_sharded_sampling": True}
-    llm = LLM(**engine_arguments(target, spec, **tiny_changes(), **ranks))
-    yield llm
-    llm.llm_engine.engine_core.shutdown()
-    del llm
-    gc.collect()
+    with in_processes(target, spec, **tiny_changes(), **ranks) as llm:
+        yield llm
 
 
 def cap_and_record(worker: Any) -> None:
@@ -67,13 +61,8 @@ def seen(worker: Any) -> list[tuple[list[int], list[int]]]:
 
 
 def test_the_host_knows_what_each_request_kept(sharded: Any, random_pair: tuple[str, str]) -> None:
-    from vllm import SamplingParams
-
     sharded.collective_rpc(cap_and_record)
-    params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True, detokenize=False)
-    requests = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
-    outputs = sharded.generate(requests, params, use_tqdm=False)
-    tokens = [list(output.outputs[0].token_ids) for output in outputs]
+    tokens = greedy_tokens(sharded, PROMPTS)
     assert tokens == [models.greedy(random_pair[0], prompt, TOKENS) for prompt in PROMPTS]
     first, second = sharded.collective_rpc(seen)
     assert first == second
