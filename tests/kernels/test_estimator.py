@@ -17,6 +17,7 @@ from vllm.v1.worker.gpu.spec_decode import acceptance_estimator as upstream
 
 from tests.unit.estimator.streams import Upstream
 from vllm_av.cpu.launcher import Launcher
+from vllm_av.estimator import kernels
 from vllm_av.estimator.formula import features, sigmoid
 from vllm_av.estimator.online import OnlineEstimator, score_top_probability
 from vllm_av.estimator.reference import ReferenceEstimator
@@ -271,6 +272,25 @@ def test_padding_is_left_alone() -> None:
     four = torch.full((3,), 3, dtype=torch.int32)
     estimator.observe(none, four, four * 0)
     assert estimator.snapshot()["labels"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("row", range(6))
+def test_coefficients_stay_finite_whatever_a_round_holds(row: int, value: float) -> None:
+    """No row can bring this about; a fault of the device might."""
+    estimator = OnlineEstimator(replace(DEFAULT, refit_interval=3), SLOTS, 4, CPU)
+    traffic = Traffic(4, [1.0])
+    for poisoned in (True, False):
+        run(traffic, 2, estimator)
+        if poisoned:
+            estimator._sums[kernels.NOW + row, 1] = value
+        run(traffic, 1, estimator)
+        assert estimator.slope.isfinite()
+        assert estimator.intercepts.isfinite().all()
+        assert estimator._scalars.isfinite().all()
+    assert estimator.refits == 2
+    assert estimator.slope.item() != 0.5
+    assert estimator._sums[:12].eq(0).all()
 
 
 # -- what serving relies on

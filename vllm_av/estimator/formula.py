@@ -38,8 +38,8 @@ What makes the step safe (upstream drops a step to a negative slope, and bounds 
                       L(t d) - L(0) <= -t G + C (e^{tR} - 1 - tR) / R^2
                   which is least at t = log(1 + R G / C) / R. A step within the reach allowed is
                   taken in full, a longer one to that t, or to PROVEN_REACH / R if that is more.
-                  Allowed is FIRST_REACH at first and LATER_REACH later: a full step is sure to
-                  lower L only up to PROVEN_REACH, and mostly lowers it much beyond
+                  Allowed is FIRST_REACH at first and LATER_REACH later: a full step (C <= G) is
+                  sure to lower L only up to PROVEN_REACH, and mostly lowers it much beyond
     rates         if each position's acceptance rate alone predicts the round better than the
                   coefficients do, and than they will after the step, the rates become the
                   coefficients: slope 0, intercept_k = logit(rate_k)
@@ -205,9 +205,11 @@ def share_of(sums: Sums, step: Step, reach: float, allowed: float) -> tuple[floa
     if reach <= allowed:
         return 1.0, curvature / 2.0 - gradient
     length = np.log(1.0 + min(reach * gradient / max(curvature, 1e-300), rules.FLAT))
-    length = min(max(length, rules.PROVEN_REACH), reach)
     if allowed < rules.LATER_REACH:
         length = min(length, allowed)
+    else:
+        length = max(length, rules.PROVEN_REACH)
+    length = min(length, reach)
     share = float(length / reach)
     bound = (np.exp(length) - 1.0 - length) / reach**2
     return share, float(curvature * bound - share * gradient)

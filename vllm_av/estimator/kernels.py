@@ -350,7 +350,8 @@ def refit_kernel(
     mean = tl.where(solvable, b / ridged, 0.0)
     schur = tl.sum(a, axis=0) + RIDGE - tl.sum(b * mean, axis=0)
     ds = (tl.sum(g0, axis=0) - tl.sum(b * own, axis=0)) / schur * (total / (total + slope_damping))
-    ds = tl.where(schur > 0.0, tl.maximum(ds, -slope), 0.0)
+    ds = tl.where(ds < -slope, -slope, ds)  # a maximum would hide a NaN
+    ds = tl.where(schur > 0.0, ds, 0.0)
     di = share_k * (own - mean * ds)
     gradient, curvature = _along(a, b, c, g0, g1, ds, di)
     if gradient <= 0.5 * curvature:
@@ -362,8 +363,9 @@ def refit_kernel(
     finite = (ds - ds == 0.0) & (tl.sum(di - di, axis=0) == 0.0) & (reach - reach == 0.0)
     ratio = tl.minimum(reach * gradient / tl.maximum(curvature, 1e-300), _FLAT)
     length = tl.log(1.0 + ratio)
-    length = tl.minimum(tl.maximum(length, _PROVEN_REACH), reach)
-    length = tl.where(allowed < _LATER_REACH, tl.minimum(length, allowed), length)
+    held = tl.minimum(length, allowed)
+    length = tl.where(allowed < _LATER_REACH, held, tl.maximum(length, _PROVEN_REACH))
+    length = tl.minimum(length, reach)
     share = tl.where(reach <= allowed, 1.0, length / reach)
     bound = (tl.exp(length) - 1.0 - length) / (reach * reach)
     bound = tl.where(reach <= allowed, 0.5, bound)

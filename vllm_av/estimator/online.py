@@ -183,6 +183,7 @@ class OnlineEstimator:
             RIDGE=float(self.settings.ridge),
             DAMPING=float(self.settings.damping),
             BLOCK=kernels.next_power_of_2(self.num_speculative_steps),
+            num_warps=1,
         )
 
     def snapshot(self) -> dict[str, torch.Tensor]:

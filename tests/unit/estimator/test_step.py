@@ -144,7 +144,7 @@ def samples(draw: st.DrawFn) -> tuple[Floats, Floats, float, Floats]:
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(samples(), st.sampled_from([0.5, rules.LATER_REACH, rules.FIRST_REACH]))
+@given(samples(), st.sampled_from([0.5, 2.5, rules.LATER_REACH, rules.FIRST_REACH]))
 def test_what_a_shortened_step_promises_holds(
     sample: tuple[Floats, Floats, float, Floats], allowed: float
 ) -> None:
