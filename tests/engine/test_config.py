@@ -167,18 +167,23 @@ class End(NamedTuple):
 
 @pytest.fixture(scope="module")
 def ends(
-    random_pair: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
+    random_pair: tuple[str, str],
+    dspark_headless: tuple[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, End]]:
     """Programs that must not get far, each in an environment of its own, all at once."""
     folder = tmp_path_factory.mktemp("ends")
     scorers = python_path(expose(EXAMPLES / "faulty_scorers", folder))
     good = text_of(random_pair, WRITTEN)
+    # That there is no head is known once the drafter is loaded, in the engine's process.
+    head = text_of(dspark_headless, {"scorer": "confidence_head"}, method="dspark")
     programs = {
         "bad block": (serve(random_pair, text_of(random_pair, {"scorre": 1})), {}),
-        "scorer": (
+        "lossy": (
             serve(random_pair, text_of(random_pair, {"scorer": "looks"})),
             {"PYTHONPATH": scorers},
         ),
+        "no head": (serve(dspark_headless, head), {}),
         "no plugin": (llm(random_pair, good), {"VLLM_PLUGINS": ""}),
         "unpatched": (
             llm(random_pair, good),
@@ -213,8 +218,8 @@ def ends(
                 process.communicate()
 
 
-def text_of(pair: tuple[str, str], block: Any) -> str:
-    return json.dumps(speculation(pair[1], "draft_model", True, steps=4, block=block))
+def text_of(pair: tuple[str, str], block: Any, method: str = "draft_model") -> str:
+    return json.dumps(speculation(pair[1], method, True, steps=3, block=block))
 
 
 def serve(pair: tuple[str, str], spec: str) -> list[str]:
@@ -260,12 +265,19 @@ def test_the_server_ends_in_one_line(ends: dict[str, End]) -> None:
     assert "Traceback" not in end.err + end.out
 
 
-def test_the_server_names_what_stopped_its_engine(ends: dict[str, End]) -> None:
-    end = ends["scorer"]
+def test_a_lossy_scorer_is_refused_before_anything_is_loaded(ends: dict[str, End]) -> None:
+    end = ends["lossy"]
     assert end.code == 1
     assert end.last_line.startswith("error: [AV-SCORER-LOSSY] the scorer 'looks' ")
+    assert "Traceback" not in end.err + end.out
+
+
+def test_the_server_names_what_stopped_its_engine(ends: dict[str, End]) -> None:
+    end = ends["no head"]
+    assert end.code == 1
+    assert end.last_line.startswith("error: [AV-SCORER-NEEDS] the scorer 'confidence_head' ")
     # And so does the log of the process that it stopped.
-    assert "vllm_av.errors.ScorerError: [AV-SCORER-LOSSY]" in end.err + end.out
+    assert "vllm_av.errors.ScorerError: [AV-SCORER-NEEDS]" in end.err + end.out
 
 
 def test_a_block_that_nobody_would_read_is_refused(ends: dict[str, End]) -> None:
