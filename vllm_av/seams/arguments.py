@@ -112,10 +112,40 @@ def _with_json_checked(define: Callable[..., Any]) -> Callable[..., Any]:
         if action is not None and callable(read):
             # Of a type, argparse tells the name.
             action.type = wraps(read)(lambda text: read_argument(text, read))
+            _let_nothing_replace_a_block(action)
         return parser
 
     setattr(add_cli_args, _OURS, define)
     return add_cli_args
+
+
+def _let_nothing_replace_a_block(action: Any) -> None:
+    """Of two ``--speculative-config`` argparse keeps the last, and so drops a block in silence.
+
+    vLLM makes a second one of ``--speculative-config.key value``, and of a ``--config`` file.
+    """
+    kind: Any = type(action)
+
+    class Once(kind):
+        def __call__(
+            self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
+        ) -> None:
+            before = getattr(namespace, self.dest, None)
+            if before is not None and before != values and _SPEAKS_OF_US.search(str(before)):
+                raise argparse.ArgumentError(self, str(_given_twice()))
+            super().__call__(parser, namespace, values, option_string)
+
+    action.__class__ = Once
+
+
+def _given_twice() -> ConfigError:
+    return ConfigError(
+        Code.CONFIG_JSON,
+        given=f"{_FLAG} is given twice, and the second would replace the one with {_BLOCK} or "
+        "its flag whole",
+        allowed=f"one {_FLAG}, be it JSON, {_FLAG}.key value, or in a --config file",
+        fix="write everything into one of them",
+    )
 
 
 def _unpatched(seams: Seams) -> ConfigError:

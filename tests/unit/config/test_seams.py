@@ -125,6 +125,20 @@ def test_broken_json_is_told_by_the_command_line(
     assert words in last
 
 
+def test_a_second_text_does_not_replace_a_block(
+    args: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As vLLM makes one of ``--speculative-config.model D`` beside JSON."""
+    arguments.connect(Seams.ALL)
+    parser = args.add_cli_args(argparse.ArgumentParser())
+    block = '{"adaptive_verification_config": {}}'
+    assert parser.parse_args(["-sc", block, "-sc", block]).speculative_config
+    assert parser.parse_args(["-sc", '{"a": 1}', "-sc", block]).speculative_config
+    with pytest.raises(SystemExit):
+        parser.parse_args(["-sc", block, "-sc", '{"model": "D"}'])
+    assert "[AV-CONFIG-JSON] --speculative-config is given twice" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ['{"method": "a", "method": "b"}', '{"x": NaN}', "5"])
 def test_a_text_that_is_not_about_us_is_read_as_ever(args: Any, text: str) -> None:
     arguments.connect(Seams.ALL)
