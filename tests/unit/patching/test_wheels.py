@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_av.errors import Code, PatchError
+from vllm_av.errors import Code, PatchError, SetupError
 from vllm_av.patching.files import locked
 from vllm_av.patching.series import series_root, stray, versions
 from vllm_av.patching.wheels import Pin, pinned_wheel, read_pin
@@ -102,6 +102,59 @@ def test_a_wheel_that_nobody_serves(shop: Path, tmp_path: Path) -> None:
     build_wheel(place.parent)
     write_pin(tmp_path / "patches", place)
     assert pinned_wheel("0.40.0", tmp_path / "patches") == place
+
+
+def test_a_cache_that_can_only_be_read(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = pinned_wheel("0.40.0", tmp_path / "patches")
+    monkeypatch.setattr("vllm_av.cache.os.access", lambda path, mode: False)  # root may write all
+    assert pinned_wheel("0.40.0", tmp_path / "patches") == wheel
+    wheel.unlink()
+    with pytest.raises(SetupError, match="not writable"):
+        pinned_wheel("0.40.0", tmp_path / "patches")
+
+
+def test_a_damaged_wheel_that_nobody_serves(shop: Path, tmp_path: Path) -> None:
+    place = tmp_path / "cache" / "wheels" / FILE
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"damaged")
+    shop.unlink()
+    sha256 = hashlib.sha256(b"damaged").hexdigest()
+    with pytest.raises(PatchError, match=f"is another, with sha256 {sha256}; ") as caught:
+        pinned_wheel("0.40.0", tmp_path / "patches")
+    assert str(caught.value).endswith(f"put that file at {place} in place of the one there")
+    assert place.read_bytes() == b"damaged"
+
+
+def test_a_file_that_pip_would_not_bring_is_told_with_its_sum(shop: Path, tmp_path: Path) -> None:
+    shop.write_bytes(b"no wheel")
+    sha256 = hashlib.sha256(b"no wheel").hexdigest()
+    with pytest.raises(PatchError, match=f"is invalid.; pip found {shop} with sha256 {sha256}"):
+        pinned_wheel("0.40.0", tmp_path / "patches")
+
+
+def test_a_failed_connection_is_told(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.unlink()
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")  # where nobody listens
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    why = "No matching distribution .*; WARNING: .* after connection broken by .*refused"
+    with pytest.raises(PatchError, match=why) as caught:
+        pinned_wheel("0.40.0", tmp_path / "patches")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_where_the_wheels_should_lie(shop: Path, tmp_path: Path) -> None:
+    place = tmp_path / "cache" / "wheels"
+    place.parent.mkdir()
+    place.write_text("")
+    with pytest.raises(SetupError, match=rf"cache of wheels .*{place}: File exists") as caught:
+        pinned_wheel("0.40.0", tmp_path / "patches")
+    assert caught.value.code is Code.CACHE_DIR
 
 
 def test_a_pip_that_lies_where_the_user_stands_is_not_run(
