@@ -19,7 +19,7 @@ def cache_dir() -> Path:
     Raises:
         SetupError: ``AV-CACHE-DIR`` if the folder cannot be made or written to.
     """
-    path = _chosen()
+    path = cache_place()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -29,7 +29,12 @@ def cache_dir() -> Path:
     return path
 
 
-def _chosen() -> Path:
+def cache_place() -> Path:
+    """Where the folder is or would be; nothing is made.
+
+    Raises:
+        SetupError: ``AV-CACHE-DIR`` where ``AV_CACHE`` names nobody's home.
+    """
     own = os.environ.get("AV_CACHE")
     if own:
         try:

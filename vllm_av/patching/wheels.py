@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from vllm_av.cache import _chosen, cache_dir
+from vllm_av.cache import cache_place, cache_dir
 from vllm_av.errors import Code, PatchError, SetupError
 from vllm_av.patching.edge import told
 from vllm_av.patching.files import locked, make_folder, remove_folder
@@ -72,7 +72,7 @@ def pinned_wheel(
             written.
     """
     pin = read_pin(root or series_root(), version)
-    wheel = _chosen() / "wheels" / pin.file
+    wheel = cache_place() / "wheels" / pin.file
     try:
         if not _is(wheel, pin):  # only now must the cache be one that can be written
             folder = cache_dir() / "wheels"
