@@ -12,6 +12,7 @@ Every error is one line: what was given, what is allowed, what to do.
 The code never changes its meaning once released; a code is retired, not reused.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
 
 
@@ -150,6 +151,14 @@ class Code(StrEnum):
     """The engine lacks a name that the demonstration reads its figures from."""
 
 
+def told(value: object, how: Callable[[object], str] = str) -> str:
+    """``how(value)``, whatever the value's own method does."""
+    try:
+        return how(value)
+    except (Exception, SystemExit):
+        return f"<its {how.__name__}() fails>"
+
+
 REFUSALS = frozenset(
     {
         Code.PATCH_BUSY,
@@ -183,7 +192,8 @@ class VllmAvError(Exception):
 
     def __str__(self) -> str:
         line = f"[{self.code}] {self.given}; {self.allowed}; {self.fix}"
-        return " ".join(line.split())
+        # What others raise may hold a terminal's commands, or what no terminal can show.
+        return " ".join("".join(c if c.isprintable() else " " for c in line).split())
 
     def as_dict(self) -> dict[str, str]:
         """The same, for ``--json``."""

@@ -53,7 +53,7 @@ def build(context: ScorerContext) -> tuple[GuardedScorer, Selection]:
     }
     selection = select(context.config.scorer, **offered)
     name = selection.name
-    kind = load(name)
+    kind = load(name, built_in=context.config.scorer == AUTO)
     _admit(name, traits_of(name, kind), context, offered)
     scorer = guarded(name, "its constructor", kind, context)
     # Asked again: an object may say something else than its class.

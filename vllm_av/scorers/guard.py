@@ -7,7 +7,7 @@ method, and what it raised; it never goes on with half a prediction.
 from collections.abc import Callable
 from typing import Any
 
-from vllm_av.errors import Code, ScorerError
+from vllm_av.errors import Code, ScorerError, told
 from vllm_av.scorers.traits import Traits
 
 
@@ -19,13 +19,24 @@ def guarded(name: str, method: str, call: Callable[..., Any], *args: Any) -> Any
     """
     try:
         return call(*args)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and _from_vllm(error):
+            raise
         raise ScorerError(
             Code.SCORER_FAILED,
-            given=f"the scorer {name!r} raised {type(error).__name__} in {method}: {error}",
+            given=f"the scorer {name!r} raised {type(error).__name__} in {method}: {told(error)}",
             allowed="a scorer that does not raise",
             fix="mend it (the traceback is the cause of this error), or choose another scorer",
         ) from error
+
+
+def _from_vllm(error: SystemExit) -> bool:
+    """Whether a signal's handler of vLLM's raised it, which may interrupt a scorer anywhere."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = trace.tb_frame.f_globals.get("__name__") if trace is not None else None
+    return str(module).partition(".")[0] == "vllm"
 
 
 class GuardedScorer:
@@ -35,12 +46,14 @@ class GuardedScorer:
         name: the scorer's.
         traits: what it said about itself.
         scorer: the scorer itself.
+        on_failure: is told the error before it is raised.
     """
 
     def __init__(self, name: str, scorer: Any, traits: Traits) -> None:
         self.name = name
         self.scorer = scorer
         self.traits = traits
+        self.on_failure: Callable[[ScorerError], object] = lambda error: None
         self.needs_draft_logits = traits.needs_draft_logits
         self.needs_confidence_head = traits.needs_confidence_head
         self.needs_drawn_tokens = traits.needs_drawn_tokens
@@ -57,17 +70,25 @@ class GuardedScorer:
         # Who did not ask for the drawn tokens is not handed them, whatever vLLM passes.
         drawn = (drawn_tokens,) if self.needs_drawn_tokens else ()
         arguments = (logits, idx_mapping, draft_step, temperature, out, *drawn)
-        guarded(self.name, "predict", self.scorer.predict, *arguments)
+        self._call("predict", *arguments)
 
     def predict_block(self, hidden_states: Any, markov_embeds: Any, out: Any) -> None:
-        arguments = (hidden_states, markov_embeds, out)
-        guarded(self.name, "predict_block", self.scorer.predict_block, *arguments)
+        self._call("predict_block", hidden_states, markov_embeds, out)
 
     def observe(
         self, idx_mapping: Any, num_sampled: Any, num_rejected: Any, mask: Any = None
     ) -> None:
-        arguments = (idx_mapping, num_sampled, num_rejected, mask)
-        guarded(self.name, "observe", self.scorer.observe, *arguments)
+        self._call("observe", idx_mapping, num_sampled, num_rejected, mask)
 
     def snapshot(self) -> Any:
-        return guarded(self.name, "snapshot", self.scorer.snapshot)
+        return self._call("snapshot")
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        def call() -> Any:
+            return getattr(self.scorer, method)(*arguments)
+
+        try:
+            return guarded(self.name, method, call)
+        except ScorerError as error:
+            self.on_failure(error)
+            raise

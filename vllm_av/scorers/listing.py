@@ -122,7 +122,7 @@ def _entry(source: Source, bearers: int) -> Entry:
 
 def _imported(source: Source) -> Entry:
     scorer = load(source.name)
+    traits = traits_of(source.name, scorer)
     document = (scorer.__doc__ or "").strip()
     meaning = document.splitlines()[0] if document else source.summary or ""
-    traits = traits_of(source.name, scorer)
     return Entry(source.name, source.origin, meaning, traits, learns(scorer), None)

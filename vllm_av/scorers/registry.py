@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
-from vllm_av.errors import Code, ScorerError
+from vllm_av.errors import Code, ScorerError, told
 
 GROUP = "vllm_av.scorers"
 AUTO = "auto"
@@ -94,7 +94,8 @@ def sources() -> list[Source]:
     except Exception as error:
         raise ScorerError(
             Code.SCORER_BROKEN,
-            given=f"the entry points {GROUP} cannot be read ({type(error).__name__}: {error})",
+            given=f"the entry points {GROUP} cannot be read "
+            f"({type(error).__name__}: {told(error)})",
             allowed="distributions with readable metadata",
             fix="`vllm-av doctor` shows which one is broken",
         ) from error
@@ -131,28 +132,32 @@ def find(name: str) -> Source:
     return found[0]
 
 
-def load(name: str) -> type[Any]:
+def load(name: str, *, built_in: bool = False) -> type[Any]:
     """Import the scorer ``name``.
+
+    Args:
+        name: the scorer's.
+        built_in: this package's, whatever other packages bring: the user named none.
 
     Raises:
         ScorerError: as :func:`find`; ``AV-SCORER-BROKEN`` where it cannot be imported or is no
             class.
     """
-    source = find(name)
+    source = _built_in[name] if built_in else find(name)
     try:
         loaded = source.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ScorerError(
             Code.SCORER_BROKEN,
             given=f"the scorer {name!r} of {source.origin} cannot be imported "
-            f"({type(error).__name__}: {error})",
+            f"({type(error).__name__}: {told(error)})",
             allowed=f"an entry point of the group {GROUP} that names a class",
             fix="repair or uninstall that package, or choose another scorer",
         ) from error
     if not isinstance(loaded, type):
         raise ScorerError(
             Code.SCORER_BROKEN,
-            given=f"the scorer {name!r} of {source.origin} is {loaded!r}",
+            given=f"the scorer {name!r} of {source.origin} is {told(loaded, repr)}",
             allowed="a class that is built from one ScorerContext",
             fix="correct that package's entry point, or choose another scorer",
         )

@@ -4,11 +4,12 @@ Rule: every fault of a scorer from elsewhere is found at the start, all of them 
 """
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
-from vllm_av.errors import Code, ScorerError
+from vllm_av.errors import Code, ScorerError, told
 from vllm_av.scorers.base import Scorer
 
 
@@ -38,11 +39,12 @@ def traits_of(name: str, scorer: Any) -> Traits:
     Raises:
         ScorerError: ``AV-SCORER-BROKEN``.
     """
-    declared: dict[str, Any] = {
-        field.name: getattr(scorer, field.name, None) for field in fields(Traits)
-    }
+    with _answering(name):
+        declared: dict[str, Any] = {
+            field.name: getattr(scorer, field.name, None) for field in fields(Traits)
+        }
     wrong = [
-        f"{attribute} is {value!r} and must be True or False"
+        f"{attribute} is {told(value, repr)} and must be True or False"
         for attribute, value in declared.items()
         if not isinstance(value, bool)
     ]
@@ -69,7 +71,9 @@ def check_methods(name: str, scorer: Any, traits: Traits) -> None:
         ]  # fmt: skip
     if traits.needs_confidence_head:
         wanted["predict_block"] = ["hidden_states", "markov_embeds", "out"]
-    _refuse(name, _wrong_methods(scorer, wanted))
+    with _answering(name):
+        wrong = list(_wrong_methods(scorer, wanted))
+    _refuse(name, wrong)
 
 
 def _wrong_methods(scorer: Any, wanted: dict[str, list[str]]) -> Iterable[str]:
@@ -88,12 +92,25 @@ def _wrong_methods(scorer: Any, wanted: dict[str, list[str]]) -> Iterable[str]:
             yield f"it cannot be called as {call}"
 
 
-def _refuse(name: str, wrong: Iterable[str]) -> None:
-    problems = list(wrong)
-    if problems:
-        raise ScorerError(
-            Code.SCORER_BROKEN,
-            given=f"the scorer {name!r} is not as a scorer must be: {'; '.join(problems)}",
-            allowed="the attributes and methods of vllm_av.scorers.base.Scorer",
-            fix="inherit from that class, which has defaults, or choose another scorer",
-        )
+@contextmanager
+def _answering(name: str) -> Iterator[None]:
+    """Blame a scorer whose attributes raise when they are read."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        found = f"asked for an attribute it raised {type(error).__name__}: {told(error)}"
+        raise _broken(name, [found]) from error
+
+
+def _refuse(name: str, wrong: list[str]) -> None:
+    if wrong:
+        raise _broken(name, wrong)
+
+
+def _broken(name: str, wrong: list[str]) -> ScorerError:
+    return ScorerError(
+        Code.SCORER_BROKEN,
+        given=f"the scorer {name!r} is not as a scorer must be: {'; '.join(wrong)}",
+        allowed="the attributes and methods of vllm_av.scorers.base.Scorer",
+        fix="inherit from that class, which has defaults, or choose another scorer",
+    )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.scorers.conftest import Install
+from vllm_av.config import AdaptiveVerificationConfig
 from vllm_av.errors import ScorerError
 from vllm_av.scorers.base import Scorer, ScorerContext
 from vllm_av.scorers.build import admit, build
@@ -61,6 +62,29 @@ def test_auto_takes_the_head() -> None:
     scorer, selection = build(context("auto", confidence_head=lambda *_: None))
     assert (scorer.name, selection.name) == ("confidence_head", "confidence_head")
     assert (scorer.needs_draft_logits, scorer.needs_confidence_head) == (False, True)
+
+
+def test_auto_is_not_harmed_by_another_s_name(install: Install) -> None:
+    install("other", {"online_estimator": "other_module:Theirs", "auto": "other_module:Theirs"})
+    config: Any = AdaptiveVerificationConfig()
+    scorer, _ = build(context("auto", config=config, device="cpu"))
+    assert scorer.name == "online_estimator"
+    assert refusal(context("online_estimator")).startswith("[AV-SCORER-DUPLICATE]")
+
+
+def test_a_class_that_raises_when_it_is_asked_is_broken(theirs: Callable[..., None]) -> None:
+    theirs(
+        READS_LOGITS,
+        base="metaclass=type('Meta', (type,), {'__getattribute__': lambda c, n: 1 / 0})",
+    )
+    line = refusal(context("theirs"))
+    assert line.startswith("[AV-SCORER-BROKEN] the scorer 'theirs' is not as a scorer must be: ")
+    assert "raised ZeroDivisionError: division by zero" in line
+
+
+def test_a_constructor_that_exits_is_named(theirs: Callable[[str], None]) -> None:
+    theirs(f"{READS_LOGITS}    def __init__(self, context): raise SystemExit(0)\n")
+    assert "raised SystemExit in its constructor: 0" in refusal(context("theirs"))
 
 
 def test_a_name_overrides_the_head() -> None:
@@ -228,6 +252,19 @@ def test_a_stop_is_no_fault_of_the_scorer() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         guard(Stops()).predict(1, 2, 3, 4, 5)
+
+
+def test_vllm_s_own_exit_within_a_scorer_stays_one() -> None:
+    """A worker's handler of SIGTERM raises wherever the program is."""
+    handler: dict[str, Any] = {"__name__": "vllm.v1.executor"}
+    exec("def handle(*_): raise SystemExit", handler)
+
+    class Interrupted(_Records):
+        def predict(self, *_: Any) -> None:
+            handler["handle"]()
+
+    with pytest.raises(SystemExit):
+        guard(Interrupted()).predict(1, 2, 3, 4, 5)
 
 
 def test_the_arguments_arrive_as_vllm_gives_them() -> None:

@@ -61,9 +61,15 @@ def test_a_package_is_listed_unread_and_imported_when_chosen(install: Install) -
         ("raise RuntimeError('no licence')\n", "RuntimeError: no licence"),
         ("", "AttributeError: module 'other_module' has no attribute 'Theirs'"),
         ("import a_module_that_is_not_there\n", "ModuleNotFoundError: No module named 'a_mod"),
+        ("import sys; sys.exit(0)\n", "SystemExit: 0"),
+        (
+            "class E(Exception):\n    def __str__(self): return 1 / 0\nraise E\n",
+            "E: <its str() fails>",
+        ),
+        ("raise OSError('\\x1b[2Jgone\\r\\n')\n", "OSError: [2Jgone );"),
         ("def Theirs(context): return None\n", "is <function Theirs"),
     ],
-    ids=["raises", "lacks it", "needs what is not there", "no class"],
+    ids=["raises", "lacks it", "needs", "exits", "no text", "escapes", "no class"],
 )
 def test_a_broken_package_is_named_in_one_line(module: str, found: str, install: Install) -> None:
     install("other", {"theirs": "other_module:Theirs"}, other_module=module)
@@ -88,6 +94,7 @@ def test_no_package_replaces_one_of_ours(install: Install) -> None:
     line = refusal("online_estimator")
     assert line.startswith("[AV-SCORER-DUPLICATE]")
     assert "vllm_av and other 1.5" in line
+    assert registry.load("online_estimator", built_in=True).__name__ == "OnlineEstimatorScorer"
 
 
 def test_no_package_brings_one_called_auto(install: Install) -> None:
