@@ -8,14 +8,16 @@ exception is his.
 """
 
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from vllm_av.errors import VllmAvError
+from vllm_av.errors import Code, VllmAvError
 from vllm_av.seams import note
 
+_TOLD_WITH_CAUSE = (Code.SCORER_FAILED, Code.SCORER_BROKEN)
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 
 
@@ -42,15 +44,19 @@ class _LastLine:
     def __call__(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
+        line = note.take()
         if isinstance(error, VllmAvError):
-            _say(str(error))
+            # The fault is in another's code, which the line does not show.
+            cause = error.__cause__ if error.code in _TOLD_WITH_CAUSE else None
+            _say(str(error), cause)
             return
         self._before(kind, error, trace)
-        line = note.take()
         if line:
             _say(line)
 
 
-def _say(line: str) -> None:
+def _say(line: str, cause: BaseException | None = None) -> None:
     with suppress(OSError, ValueError, AttributeError):  # nobody listens
+        if cause is not None:
+            traceback.print_exception(cause, file=sys.stderr)
         print(f"error: {line}", file=sys.stderr, flush=True)

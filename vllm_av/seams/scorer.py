@@ -3,6 +3,7 @@
 Rule: the scorer is chosen once, when vLLM has loaded the drafter; which one, and why, is logged.
 """
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from vllm_av.seams import note
@@ -55,9 +56,10 @@ def _create(inputs: Any) -> "GuardedScorer":
     # Not vllm_av's own logger: vLLM shows what its loggers say, and only that.
     from vllm.logger import init_logger
 
-    from vllm_av.config import parse_block
+    from vllm_av.config import EstimatorConfig, canonical, parse_block
     from vllm_av.scorers.base import ScorerContext
     from vllm_av.scorers.build import build
+    from vllm_av.scorers.registry import AUTO
 
     log = init_logger(f"vllm.{__name__}")
     spec = inputs.vllm_config.speculative_config
@@ -75,7 +77,22 @@ def _create(inputs: Any) -> "GuardedScorer":
         config=config,
     )
     scorer, selection = build(context)
-    log.info_once("Adaptive verification: scorer %s (%s)", selection.name, selection.reason)
+    # A failure at the warm-up ends the start of the engine as well.
+    scorer.on_failure = note.leave
+    in_force = canonical(config.model_copy(update={"scorer": selection.name}))
+    log.info_once(
+        "Adaptive verification: scorer %s (%s), settings %s",
+        selection.name,
+        selection.reason,
+        json.dumps(in_force),
+    )
+    unasked = config.scorer == AUTO and "estimator" not in in_force
+    if unasked and config.estimator != EstimatorConfig():
+        log.warning_once(
+            "Adaptive verification: the settings in estimator are ignored: auto chose %s, which "
+            "never asks the estimator",
+            selection.name,
+        )
     if scorer.traits.lossy:
         log.warning_once(
             "Adaptive verification: the scorer %s is lossy and allow_lossy is set: what is "

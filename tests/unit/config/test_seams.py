@@ -2,7 +2,12 @@
 
 import argparse
 import importlib.util
+import json
+import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -10,7 +15,7 @@ from typing import Any
 import pytest
 
 from vllm_av import seams
-from vllm_av.errors import Code, ConfigError, VllmAvError
+from vllm_av.errors import Code, ConfigError, ScorerError, VllmAvError
 from vllm_av.seams import arguments, command, contract, note
 from vllm_av.seams.contract import Seams
 
@@ -43,6 +48,22 @@ def args(monkeypatch: pytest.MonkeyPatch) -> Any:
     module.EngineArgs = EngineArgs  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm.engine.arg_utils", module)
     return EngineArgs
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A process that made no offer; the folder of its temporary files."""
+    monkeypatch.setattr(note, "_offer", None)
+    monkeypatch.setenv(note._VARIABLE, "")
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    return tmp_path
+
+
+@contextmanager
+def another_process() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 1)
+        yield
 
 
 def make(kind: Any, spec: Any, **more: Any) -> Any:
@@ -236,11 +257,10 @@ def test_the_program_is_known_by_its_name(
 
 class TestLastLine:
     @pytest.fixture(autouse=True)
-    def before(self, monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    def before(self, notes: Path, monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
         told: list[BaseException] = []
         monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: told.append(error))
         monkeypatch.setattr(command, "in_program", lambda: True)
-        monkeypatch.delenv(note._VARIABLE, raising=False)
         command.connect()
         once = sys.excepthook
         command.connect()
@@ -269,12 +289,35 @@ class TestLastLine:
         note.offer()
         first = ConfigError(Code.CONFIG_KEY, "first", "allowed", "fix")
         for error in (first, ConfigError(Code.CONFIG_TYPE, "second", "allowed", "fix")):
-            with pytest.raises(ConfigError), note.left_by_errors():
+            with another_process(), pytest.raises(ConfigError), note.left_by_errors():
                 raise error
         sys.excepthook(RuntimeError, RuntimeError("Engine core initialization failed"), None)
         assert len(before) == 1
         assert capsys.readouterr().err == f"error: {first}\n"
         assert note.take() is None
+
+    def test_a_note_is_gone_after_an_error_of_this_package(self, notes: Path) -> None:
+        note.offer()
+        error = ConfigError(Code.CONFIG_KEY, "given", "allowed", "fix")
+        with another_process():
+            note.leave(error)
+        assert len(list(notes.iterdir())) == 1
+        sys.excepthook(type(error), error, None)
+        assert list(notes.iterdir()) == []
+
+    @pytest.mark.parametrize("code", [Code.SCORER_FAILED, Code.SCORER_BROKEN])
+    def test_a_scorer_s_fault_is_told_with_its_traceback(
+        self, code: Code, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        error = ScorerError(code, "given", "allowed", "fix")
+        try:
+            {}["table"]
+        except KeyError as cause:
+            error.__cause__ = cause
+        sys.excepthook(ScorerError, error, None)
+        first, *_, fault, last = capsys.readouterr().err.splitlines()
+        assert first == "Traceback (most recent call last):"
+        assert (fault, last) == ("KeyError: 'table'", f"error: {error}")
 
     def test_standard_error_may_be_closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         error = ConfigError(Code.CONFIG_KEY, "given", "allowed", "fix")
@@ -289,13 +332,103 @@ def test_nothing_is_hooked_in_another_program(monkeypatch: pytest.MonkeyPatch) -
     assert sys.excepthook is hook
 
 
-def test_without_an_offer_no_note_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(note._VARIABLE, raising=False)
-    monkeypatch.chdir(tmp_path)
+def test_without_an_offer_no_note_is_left(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(notes)
     with pytest.raises(VllmAvError), note.left_by_errors():
         raise ConfigError(Code.CONFIG_KEY, "given", "allowed", "fix")
-    assert list(tmp_path.iterdir()) == []
+    assert list(notes.iterdir()) == []
     assert note.take() is None
+
+
+def test_a_stranger_s_file_is_no_note(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    precious = notes / "precious.txt"
+    precious.write_text("precious")
+    monkeypatch.setenv(note._VARIABLE, str(precious))
+    assert note.take() is None
+    note.offer()
+    name = Path(os.environ[note._VARIABLE])
+    assert name != precious
+    name.symlink_to(precious)
+    assert note.take() is None
+    assert precious.read_text() == "precious"
+
+
+def test_the_process_that_offers_leaves_no_note_itself(notes: Path) -> None:
+    note.offer()
+    name = os.environ[note._VARIABLE]
+    note.offer()
+    assert os.environ[note._VARIABLE] == name
+    note.leave(ConfigError(Code.CONFIG_KEY, "given", "allowed", "fix"))
+    assert list(notes.iterdir()) == []
+
+
+def test_a_forked_process_s_offer_is_its_own(notes: Path) -> None:
+    note.offer()
+    name = os.environ[note._VARIABLE]
+    with another_process():
+        assert note.take() is None
+        note.offer()
+        assert os.environ[note._VARIABLE] != name
+
+
+class _Log:
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+
+    def info_once(self, text: str, *values: object) -> None:
+        self.lines.append(("info", text % values))
+
+    def warning_once(self, text: str, *values: object) -> None:
+        self.lines.append(("warning", text % values))
+
+
+class TestFactory:
+    @pytest.fixture
+    def log(self, notes: Path, monkeypatch: pytest.MonkeyPatch) -> _Log:
+        log = _Log()
+        module = ModuleType("vllm.logger")
+        module.init_logger = lambda name: log  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "vllm.logger", module)
+        return log
+
+    @staticmethod
+    def create(block: dict[str, Any]) -> Any:
+        spec = SimpleNamespace(
+            adaptive_verification_config=block, num_speculative_tokens=3, method="dspark"
+        )
+        inputs = SimpleNamespace(
+            vllm_config=SimpleNamespace(speculative_config=spec),
+            num_speculative_steps=3,
+            max_num_reqs=4,
+            device=None,
+            has_draft_logits=True,
+            compute_confidence=lambda *_: 1 / 0,
+        )
+        return seams.scorer.create(inputs)
+
+    def test_a_failure_after_the_choice_leaves_its_note(self, log: _Log) -> None:
+        note.offer()
+        with another_process():
+            scorer = self.create({})
+            with pytest.raises(ScorerError) as caught:
+                scorer.predict_block(None, None, None)
+        assert caught.value.code is Code.SCORER_FAILED
+        assert note.take() == str(caught.value)
+
+    def test_the_settings_in_force_are_logged(self, log: _Log) -> None:
+        self.create({})
+        self.create({"scorer": "online_estimator", "estimator": {"damping": 5}})
+        (_, auto), (_, named) = log.lines
+        assert json.loads(auto.partition("settings ")[2]) == {
+            "scorer": "confidence_head",
+            "allow_lossy": False,
+        }
+        assert json.loads(named.partition("settings ")[2])["estimator"]["damping"] == 5
+
+    def test_numbers_that_auto_ignores_are_warned_of(self, log: _Log) -> None:
+        self.create({"estimator": {"damping": 5}})
+        assert [kind for kind, _ in log.lines] == ["info", "warning"]
+        assert "estimator are ignored: auto chose confidence_head" in log.lines[1][1]
 
 
 def test_a_note_that_cannot_be_left_hides_no_error(
