@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from vllm_av.cache import cache_place, cache_dir
+from vllm_av.cache import cache_dir, cache_place
 from vllm_av.errors import Code, PatchError, SetupError
 from vllm_av.patching.edge import told
 from vllm_av.patching.files import locked, make_folder, remove_folder
