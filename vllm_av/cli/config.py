@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 
 from vllm_av.cli.output import EXIT_NO, emit, mistakes
+from vllm_av.config.block import MOST
 from vllm_av.config.model import AdaptiveVerificationConfig
-from vllm_av.config.text import read_file
+from vllm_av.config.text import named, printable, read_file
 from vllm_av.config.whole import Document, argument, examine
+from vllm_av.scorers.registry import AUTO, OURS, sources
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -18,6 +20,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
+_NOT_CHECKED = "of vLLM's own keys, only those that decide about the block were checked"
 _FILE = "JSON: a whole --speculative-config or the block alone; - is standard input."
 
 
@@ -36,6 +39,7 @@ def validate(
     """Is this config right? Names every mistake; exit 0 yes, 1 no, 2 no JSON."""
     with mistakes(as_json=as_json):
         found = examine(read_file(file))
+        notes = _notes(found)
     valid = not found.errors
     answer = {
         "valid": valid,
@@ -43,12 +47,15 @@ def validate(
         "enabled": found.enabled,
         "block": found.block() if valid else None,
         "errors": [error.as_dict() for error in found.errors],
+        "notes": notes,
     }
 
     def text() -> None:
         for error in found.errors:
             typer.echo(f"error: {error}")
-        typer.echo(f"{_name(file)}, taken for {found.took}: {_judgement(found)}")
+        for each in notes:
+            typer.echo(f"note: {each}")
+        typer.echo(f"{named(file)}, taken for {found.took}: {_judgement(found)}")
 
     emit(answer, as_json=as_json, text=text)
     if not valid:
@@ -85,14 +92,31 @@ def render(
     emit(answer, as_json=as_json, text=text)
 
 
-def _name(file: str) -> str:
-    return "standard input" if file == "-" else file
+def _notes(found: Document) -> list[str]:
+    """What is not known before vLLM starts."""
+    config = found.verdict.config if found.verdict else None
+    if config is None or config.scorer == AUTO:
+        return []
+    name = printable(config.scorer)
+    if any(source.name == config.scorer and source.origin == OURS for source in sources()):
+        return []
+    note = (
+        f"the scorer {name} is of another package: it is imported and checked when vLLM starts; "
+        f"`vllm-av scorers {name}` shows it"
+    )
+    return [note]
 
 
 def _judgement(found: Document) -> str:
     count = len(found.errors)
+    if count > MOST:
+        return f"more than {MOST} mistakes"
     if count:
         return f"{count} mistake{'' if count == 1 else 's'}"
+    if found.whole is None:
+        return "valid"
     if not found.enabled:
-        return "valid, and adaptive verification is off"
-    return "valid" if found.verdict else "valid, without the block: every default is in force"
+        words = "valid, and adaptive verification is off"
+    else:
+        words = "valid" if found.verdict else "valid, without the block: every default is in force"
+    return f"{words}; {_NOT_CHECKED}"

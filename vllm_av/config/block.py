@@ -5,7 +5,7 @@ the key, the value, what is allowed and what to do.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from vllm_av.config.fields import Path, allowed, default_of, keys_of, model_at
-from vllm_av.config.model import AdaptiveVerificationConfig
+from vllm_av.config.model import MAX_POSITIONS, AdaptiveVerificationConfig
 from vllm_av.config.text import shown
 from vllm_av.errors import Code, ConfigError
 from vllm_av.scorers.registry import AUTO, names
@@ -21,7 +21,10 @@ from vllm_av.scorers.registry import AUTO, names
 BLOCK = "adaptive_verification_config"
 HEAD_METHODS = frozenset({"dspark"})
 """The methods whose checkpoints can hold a confidence head."""
+MOST = 100
+"""Mistakes that are told; of more it is only said that they are there."""
 _HEAD = "confidence_head"
+_INTERCEPTS: Path = ("estimator", "initial_intercepts")
 _READ_LOGITS = frozenset({"online_estimator", "max_probability"})
 _WITHOUT_ESTIMATOR = frozenset({"confidence_head", "max_probability"})
 _CODES = {
@@ -105,25 +108,76 @@ def examine_block(block: object, facts: Facts) -> Verdict:
         return Verdict(None, (error,))
     block = dict(block)
     config = None
-    found: list[tuple[Path, ConfigError]] = []
+    kinds: list[tuple[Path, str]] = []
+    readable = _readable(block, (), kinds)
     try:
-        config = AdaptiveVerificationConfig.model_validate(block)
+        config = AdaptiveVerificationConfig.model_validate(readable)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False)
-        told = [_translated(detail["type"], detail["loc"], block) for detail in details]
-        # A list whose only number is wrong is also too short for pydantic.
-        found += [each for each in told if not any(_within(path, each[0]) for path, _ in told)]
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        kinds += [(_path(detail["type"], detail["loc"]), detail["type"]) for detail in details]
+    # A list whose only number is wrong is also too short for pydantic.
+    around = {path[:length] for path, _ in kinds for length in range(len(path))}
+    kinds = [each for each in kinds if each[0] not in around]
+    orders: dict[Path, dict[Any, int]] = {}
+    kinds.sort(key=lambda each: _position(block, each[0], orders))
+    found = [(path, _translated(kind, path, block)) for path, kind in kinds[: MOST + 1]]
     found += _across(block, facts)
-    found.sort(key=lambda each: _position(block, each[0]))
-    errors = tuple(error for _, error in found)
+    found.sort(key=lambda each: _position(block, each[0], orders))
+    errors = limited([error for _, error in found])
     return Verdict(None if errors else config, errors)
 
 
-def _translated(kind: str, loc: Path, block: dict[str, Any]) -> tuple[Path, ConfigError]:
+def limited(errors: Sequence[ConfigError]) -> tuple[ConfigError, ...]:
+    """The first :data:`MOST` of ``errors``, and one that says so where there are more."""
+    if len(errors) <= MOST:
+        return tuple(errors)
+    more = ConfigError(
+        errors[MOST].code,
+        given=f"the config has more mistakes than these {MOST}",
+        allowed="none",
+        fix="correct these, then check again",
+    )
+    return (*errors[:MOST], more)
+
+
+def _readable(part: Mapping[Any, Any], path: Path, kinds: list[tuple[Path, str]]) -> dict[Any, Any]:
+    """``part`` without what pydantic cannot name, or would take long to; that goes to ``kinds``."""
+    kept: dict[Any, Any] = {}
+    for key, value in part.items():
+        here = (*path, key)
+        if isinstance(key, str) and not _is_unicode(key):
+            kinds.append((here, "invalid_key"))
+        elif here == _INTERCEPTS and isinstance(value, list | tuple) and len(value) > MAX_POSITIONS:
+            kinds.append((here, "too_long"))
+        elif here == _INTERCEPTS[:1] and isinstance(value, dict):
+            kept[key] = _readable(value, here, kinds)
+        else:
+            kept[key] = value
+    return kept
+
+
+def _is_unicode(text: str) -> bool:
+    """False where half of a surrogate pair stands alone, as JSON's escapes can have it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _path(kind: str, loc: Path) -> Path:
+    """Pydantic's place of a mistake, without the words that are no keys."""
+    if kind == "invalid_key" and loc[-1:] == ("[key]",):
+        return loc[:-1]
+    if loc[:2] == _INTERCEPTS and loc[2:3] in (("number",), ("list",)):
+        return (*_INTERCEPTS, *loc[3:])
+    return loc
+
+
+def _translated(kind: str, path: Path, block: dict[str, Any]) -> ConfigError:
     """One of pydantic's errors in this project's form."""
-    path = tuple(part for part in loc if part not in ("number", "list", "[key]"))
     if kind in ("extra_forbidden", "invalid_key"):
-        return path, _unknown_key(path)
+        return _unknown_key(path)
     value = _at(block, path)
     name = dotted(path)
     default = default_of(path)
@@ -133,12 +187,23 @@ def _translated(kind: str, loc: Path, block: dict[str, Any]) -> tuple[Path, Conf
     code = _CODES.get(kind, Code.CONFIG_TYPE)
     quoted = isinstance(value, str) and code is Code.CONFIG_TYPE
     fix = "write it without quotes" if quoted else "correct the value"
-    return path, ConfigError(
+    if quoted and kind in ("float_type", "int_type") and _is_number(value):
+        # YAML takes 1e-3, which has no point, for text.
+        fix += " (in YAML 0.001 or 1.0e-3)"
+    return ConfigError(
         code,
         given=f"{name} is {shown(value)}",
         allowed=allowed(path),
         fix=f"{fix}, or remove the key for the default {shown(default)}",
     )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _unknown_key(path: Path) -> ConfigError:
@@ -147,7 +212,9 @@ def _unknown_key(path: Path) -> ConfigError:
     known = list(model.model_fields)
     where = dotted(path[:-1])
     home = next((h for h in _homes() if key in h[1].model_fields), None)
-    near = get_close_matches(str(key).replace("-", "_").lower(), known, n=1)
+    near = (
+        get_close_matches(key.replace("-", "_").lower(), known, n=1) if isinstance(key, str) else []
+    )
     if home is not None:
         fix = f"move it into {dotted(home[0])}"
     elif near:
@@ -174,14 +241,14 @@ def _across(block: dict[str, Any], facts: Facts) -> list[tuple[Path, ConfigError
     estimator = block.get("estimator")
     if isinstance(scorer, str):
         found += [(("scorer",), error) for error in _about_scorer(scorer, facts)]
-        if estimator and scorer in _WITHOUT_ESTIMATOR:
+        if isinstance(estimator, Mapping) and estimator and scorer in _WITHOUT_ESTIMATOR:
             found.append((("estimator",), _unused(scorer, estimator)))
     count = facts.num_speculative_tokens
     intercepts = estimator.get("initial_intercepts") if isinstance(estimator, Mapping) else None
-    if count is not None and isinstance(intercepts, list | tuple) and intercepts:
-        path = ("estimator", "initial_intercepts")
-        if len(intercepts) != count:
-            found.append((path, _wrong_count(path, len(intercepts), count)))
+    if count is not None and isinstance(intercepts, list | tuple):
+        given = len(intercepts)
+        if given != count and 0 < given <= MAX_POSITIONS:
+            found.append((_INTERCEPTS, _wrong_count(_INTERCEPTS, given, count)))
     return found
 
 
@@ -198,7 +265,8 @@ def _about_scorer(scorer: str, facts: Facts) -> Iterator[ConfigError]:
             if near
             else "correct the name, or install the package that brings this scorer",
         )
-    if scorer == _HEAD and facts.method is not None and facts.method not in HEAD_METHODS:
+    headless = facts.method is not None and facts.method not in HEAD_METHODS
+    if scorer == _HEAD and headless:
         yield ConfigError(
             Code.CONFIG_METHOD,
             given=f"{name} is {shown(scorer)}, with the method {shown(facts.method)}",
@@ -206,7 +274,8 @@ def _about_scorer(scorer: str, facts: Facts) -> Iterator[ConfigError]:
             "checkpoint can hold a confidence head",
             fix='set "scorer": "auto", which takes the head where there is one',
         )
-    if scorer in _READ_LOGITS and not facts.has_draft_logits:
+    reads = scorer in _READ_LOGITS or (scorer == AUTO and headless)
+    if reads and not facts.has_draft_logits:
         yield ConfigError(
             Code.CONFIG_METHOD,
             given=f"{name} is {shown(scorer)}, with use_local_argmax_reduction true",
@@ -241,22 +310,23 @@ def dotted(path: Path) -> str:
     return name
 
 
-def _within(path: Path, outer: Path) -> bool:
-    return len(path) > len(outer) and path[: len(outer)] == outer
-
-
 def _at(block: Any, path: Path) -> Any:
     for part in path:
         block = block[part]
     return block
 
 
-def _position(block: Any, path: Path) -> tuple[int, ...]:
-    """Where in the text ``path`` stands; what is not there comes last."""
+def _position(block: Any, path: Path, orders: dict[Path, dict[Any, int]]) -> tuple[int, ...]:
+    """Where in the text ``path`` stands; what is not there comes last.
+
+    ``orders`` keeps each object's order of keys from one call to the next.
+    """
     places: list[int] = []
-    for part in path:
+    for depth, part in enumerate(path):
         if isinstance(block, Mapping) and part in block:
-            places.append(list(block).index(part))
+            if path[:depth] not in orders:
+                orders[path[:depth]] = {key: place for place, key in enumerate(block)}
+            places.append(orders[path[:depth]][part])
             block = block[part]
         elif isinstance(block, list | tuple) and isinstance(part, int):
             places.append(part)

@@ -118,6 +118,6 @@ class AdaptiveVerificationConfig(_Block):
     )
     estimator: EstimatorConfig = Field(
         default_factory=EstimatorConfig,
-        description="The online acceptance estimator's numbers. Refused beside a scorer that "
-        "never asks it.",
+        description="The online acceptance estimator's numbers. Refused beside this package's "
+        "scorers that never ask it; those of other packages are not checked for that.",
     )

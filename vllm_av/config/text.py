@@ -4,6 +4,7 @@ Rule: whatever is given, a value is shown in few printable ASCII characters.
 """
 
 import json
+import math
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -37,13 +38,16 @@ def _other(value: object) -> str:
 
 
 def read_object(text: str, where: str) -> Any:
-    """The JSON value in ``text``; NaN, Infinity and a key that is given twice are refused.
+    """The JSON value in ``text``; NaN, Infinity, a number that no float holds and a key
+    that is given twice are refused.
 
     Raises:
         ConfigError: ``AV-CONFIG-JSON``. ``where`` names the text in it.
     """
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+        )
     except json.JSONDecodeError as error:
         reason = f"{error.msg} at line {error.lineno}, column {error.colno}"
     except RecursionError:
@@ -72,22 +76,40 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number", name)
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"the number {shown(text)} is too large", text)
+    return number
+
+
+def named(name: str) -> str:
+    """The file ``name`` in a line of text; ``-`` is standard input."""
+    return "standard input" if name == "-" else printable(name)
+
+
+def printable(text: str) -> str:
+    """``text`` as it is where a line of ASCII text can hold it, else as JSON."""
+    return text if text.isascii() and text.isprintable() else shown(text, 200)
+
+
 def read_file(name: str) -> Any:
     """The JSON value in the file ``name``; ``-`` is standard input.
 
     Raises:
         ConfigError: ``AV-CONFIG-FILE`` where it cannot be read, ``AV-CONFIG-JSON``.
     """
-    where = "standard input" if name == "-" else name
     try:
         if name == "-":
+            if sys.stdin is None:  # as `<&-` leaves it
+                raise ValueError("it is closed")
             data = sys.stdin.buffer.read(_MAX_BYTES + 1)
         else:
             with open(name, "rb") as file:
                 data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise ValueError("it has more than 1 MiB")
-        text = data.decode()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         reason = "it is not UTF-8 text"
     except OSError as error:
@@ -95,10 +117,10 @@ def read_file(name: str) -> Any:
     except ValueError as error:  # too long, or a NUL in the name
         reason = str(error)
     else:
-        return read_object(text, where)
+        return read_object(text, named(name))
     raise ConfigError(
         Code.CONFIG_FILE,
-        given=f"{shown(where, 200)} cannot be read: {reason}",
+        given=f"{named(name) if name == '-' else shown(name, 200)} cannot be read: {reason}",
         allowed="a file of JSON text in UTF-8, or - for standard input",
         fix="correct the name or the file",
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from vllm_av.config.block import BLOCK, Facts, Verdict, canonical, examine_block
+from vllm_av.config.block import BLOCK, Facts, Verdict, canonical, examine_block, limited
 from vllm_av.config.text import shown
 from vllm_av.errors import Code, ConfigError
 
@@ -21,6 +21,14 @@ FLAG = "enable_adaptive_verification"
 ARGUMENT = "--speculative-config"
 _OURS = (BLOCK, FLAG)
 _WHOLE = frozenset({*_OURS, "draft_sample_method", "method", "model", "num_speculative_tokens"})
+WITHOUT_ESTIMATES = frozenset(
+    {"ngram", "ngram_gpu", "suffix", "custom_class", "extract_hidden_states"}
+)
+"""The methods whose speculators in vLLM estimate no acceptance.
+
+vLLM's ``SpeculativeConfig`` keeps each of them where it is written; see
+``patches/*/core/refuse-methods-without-estimates.patch``.
+"""
 _BOOL = TypeAdapter(bool)  # as vLLM's own config reads it
 
 
@@ -102,33 +110,43 @@ def require_object(document: object) -> Mapping[Any, Any]:
 
 
 def examine_spec(spec: Mapping[Any, Any], *, know_method: bool = True) -> Verdict | None:
-    """Check the block within a whole config; None where there is none.
+    """Check the block within a whole config; None where there is none and nothing is wrong.
 
     Args:
         spec: keys with dashes or underscores, as vLLM takes both.
-        know_method: whether ``method`` is the last word; vLLM may still find another one.
+        know_method: whether ``method`` is the last word; vLLM may still find another one,
+            except for :data:`WITHOUT_ESTIMATES`.
     """
     keys = [_spelt(key) for key in spec]
     errors = [_twice(key) for key, times in Counter(keys).items() if times > 1 and key in _OURS]
-    errors += [_misspelt(key, meant) for key in keys if (meant := _meant(key))]
-    if errors:
-        return Verdict(None, tuple(errors))
     spec = dict(zip(keys, spec.values(), strict=True))
-    block = spec.get(BLOCK)
-    if block is None:
-        return None
+    for key in keys:
+        if meant := _meant(key):
+            errors.append(_misspelt(key, meant))
+            # What is meant is checked too.
+            if meant == FLAG or isinstance(spec[key], Mapping):
+                spec.setdefault(meant, spec[key])
+    block, on = spec.get(BLOCK), switched_on(spec)
     count, method = spec.get("num_speculative_tokens"), spec.get("method")
-    verdict = examine_block(
-        block,
-        Facts(
-            num_speculative_tokens=count if type(count) is int else None,
-            method=method if know_method and isinstance(method, str) else None,
+    if not isinstance(method, str):
+        method = None
+    if on and method in WITHOUT_ESTIMATES:
+        errors.append(_no_estimates(method))
+        method = None  # said once
+    if block is not None and not on:
+        errors.append(_off(spec.get(FLAG)))
+    verdict = None
+    if block is not None or on:
+        facts = Facts(
+            num_speculative_tokens=count if type(count) is int and count >= 1 else None,
+            method=method if know_method else None,
             has_draft_logits=not _true(spec.get("use_local_argmax_reduction")),
-        ),
-    )
-    if switched_on(spec):
-        return verdict
-    return Verdict(None, (_off(spec.get(FLAG)), *verdict.errors))
+        )
+        verdict = examine_block({} if block is None else block, facts)
+        errors += verdict.errors
+    if errors:
+        return Verdict(None, limited(errors))
+    return None if block is None else verdict
 
 
 def switched_on(spec: Mapping[str, Any]) -> bool:
@@ -138,7 +156,7 @@ def switched_on(spec: Mapping[str, Any]) -> bool:
 
 def argument(spec: Mapping[str, Any]) -> str:
     """``--speculative-config '...'``, quoted for a shell."""
-    return f"{ARGUMENT} {shlex.quote(json.dumps(spec))}"
+    return f"{ARGUMENT} {shlex.quote(json.dumps(spec, allow_nan=False))}"
 
 
 def _true(value: object) -> bool:
@@ -173,6 +191,15 @@ def _twice(key: str) -> ConfigError:
         given=f"the speculative config has the key {key} with dashes and with underscores",
         allowed="one of the two spellings",
         fix="remove one",
+    )
+
+
+def _no_estimates(method: object) -> ConfigError:
+    return ConfigError(
+        Code.CONFIG_METHOD,
+        given=f"{FLAG} is true, with the method {shown(method)}, which estimates no acceptance",
+        allowed="adaptive verification with EAGLE, MTP, DFlash, DSpark or a draft model",
+        fix=f"set {FLAG} to false, or draft with one of these",
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+import time
 from typing import Any
 
 import pytest
@@ -96,11 +97,18 @@ ENDLESS = 10**5000  # Python refuses to write it in decimals
         (KEY, estimator(scorer="auto"), "; move it into adaptive_verification_config"),
         (KEY, {"zzz": 5}, "; remove it"),
         (KEY, {1: 5}, "unknown key 1;"),
+        (KEY, {ENDLESS: 5}, "unknown key "),
+        (KEY, estimator(list=1), 'estimator has the unknown key "list"'),
+        (KEY, {"number": 1}, 'unknown key "number"'),
+        (KEY, {"[key]": 1}, r'unknown key "\[key\]"'),
+        (KEY, {"\ud800": 1}, r'unknown key "\\ud800"'),
+        (KEY, estimator(**{"\ud800": 1}), r'estimator has the unknown key "\\ud800"'),
         (TYPE, {"scorer": 5}, "scorer is 5; a name in quotes; .* the default"),
         (TYPE, {"scorer": None}, "scorer is null;"),
         (TYPE, {"allow_lossy": 1}, "allow_lossy is 1; true or false, without quotes;"),
         (TYPE, {"allow_lossy": "true"}, 'is "true"; .*; write it without quotes'),
         (TYPE, estimator(damping="50"), 'estimator.damping is "50"; a number .*without quotes'),
+        (TYPE, estimator(ridge="1e-3"), r"without quotes \(in YAML 0.001 or 1.0e-3\), or"),
         (TYPE, estimator(damping=True), "estimator.damping is true; a number"),
         (TYPE, estimator(damping=None), "estimator.damping is null; a number"),
         (TYPE, estimator(refit_interval=True), "is true; a whole number"),
@@ -162,6 +170,31 @@ def test_a_head_needs_a_method_that_can_have_one() -> None:
     parse_block({"scorer": "confidence_head"}, method="dspark", has_draft_logits=False)
 
 
+def test_an_estimator_that_is_no_object_is_told_once() -> None:
+    numpy = pytest.importorskip("numpy")
+    block = {"scorer": "confidence_head", "estimator": numpy.zeros(2)}
+    assert [error.code for error in examine_block(block, Facts()).errors] == [OBJECT]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        estimator(initial_intercepts=["x"] * 150_000),
+        estimator(initial_intercepts=["x"] * 1024),
+        {f"estimatr{number}": 1 for number in range(6_000)},
+        {f"estimatr{number}\ud800": 1 for number in range(6_000)},
+    ],
+    ids=["long list", "list", "keys", "surrogates"],
+)
+def test_many_mistakes_are_told_in_short(block: dict[str, Any]) -> None:
+    begin = time.process_time()
+    errors = examine_block(block, Facts(num_speculative_tokens=3)).errors
+    assert time.process_time() - begin < 1
+    if len(errors) > 1:
+        assert len(errors) == 101
+        assert "has more mistakes than these 100" in str(errors[-1])
+
+
 @pytest.mark.parametrize("scorer", ["online_estimator", "max_probability"])
 def test_a_scorer_that_reads_logits_needs_them(scorer: str) -> None:
     error = refused({"scorer": scorer}, has_draft_logits=False)
@@ -207,7 +240,15 @@ def test_every_key_says_what_it_means(model: Any) -> None:
 
 
 _KEYS = st.sampled_from(
-    [*AdaptiveVerificationConfig.model_fields, *EstimatorConfig.model_fields, "zzz", "-", ""]
+    [
+        *AdaptiveVerificationConfig.model_fields,
+        *EstimatorConfig.model_fields,
+        "zzz",
+        "-",
+        "",
+        "list",
+        "\ud800",
+    ]
 )
 _PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
 _NAMES = st.sampled_from(["auto", "confidence_head", "online_estimator", "max_probability"])

@@ -14,8 +14,10 @@ import pytest
 import vllm_av
 from vllm_av.cli import app as cli
 from vllm_av.config import AdaptiveVerificationConfig, canonical
+from vllm_av.scorers import registry
 
 CONFIGS = Path(vllm_av.__file__).parents[1] / "configs"
+NOT_CHECKED = "of vLLM's own keys, only those that decide about the block were checked"
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -52,6 +54,7 @@ def test_a_valid_block_is_valid(run: Run) -> None:
         "block": canonical(AdaptiveVerificationConfig()),
         "enabled": True,
         "errors": [],
+        "notes": [],
         "took": "a bare block",
         "valid": True,
     }
@@ -81,11 +84,43 @@ def test_every_mistake_is_told(run: Run) -> None:
             "valid, without the block: every default is in force",
         ),
         ('{"enable_adaptive_verification": true, "adaptive_verification_config": {}}', "valid"),
-        ("[1]", "1 mistake"),
     ],
 )
 def test_a_judgement_says_what_is_in_force(text: str, judgement: str, run: Run) -> None:
-    assert run("validate", "-", stdin=text)[1].endswith(f": {judgement}\n")
+    out = run("validate", "-", stdin=text)[1]
+    assert out.endswith(f": {judgement}; {NOT_CHECKED}\n")
+
+
+def test_a_judgement_counts_the_mistakes_as_far_as_they_are_told(run: Run) -> None:
+    assert run("validate", "-", stdin="[1]")[1].endswith(": 1 mistake\n")
+    many = json.dumps({f"z{number}": 1 for number in range(200)})
+    assert run("validate", "-", stdin=many)[1].endswith(": more than 100 mistakes\n")
+
+
+def test_a_scorer_of_another_package_is_noted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = registry.Source("theirs", "other 1.0", None, lambda: None)
+    monkeypatch.setitem(registry._built_in, "theirs", other)
+    code, out, _ = run("validate", "-", stdin='{"scorer": "theirs"}')
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert out.startswith("note: the scorer theirs is of another package: it is imported and che")
+    answer = json.loads(run("validate", "-", "--json", stdin='{"scorer": "theirs"}')[1])
+    assert "`vllm-av scorers theirs` shows it" in answer["notes"][0]
+    assert (
+        json.loads(run("validate", "-", "--json", stdin='{"scorer": "max_probability"}')[1])[
+            "notes"
+        ]
+        == []
+    )
+
+
+def test_a_file_s_name_stays_in_its_line(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "a\nb\x1b.json"
+    file.write_text("{}")
+    assert run("validate", str(file))[1].endswith(
+        'a\\nb\\u001b.json", taken for a bare block: valid\n'
+    )
+    file.write_text("{")
+    assert 'a\\nb\\u001b.json" is not JSON' in run("validate", str(file))[2]
 
 
 @pytest.mark.parametrize("verb", ["validate", "render"])
@@ -134,7 +169,10 @@ def _load(file: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.json")), ids=lambda file: file.stem)
 def test_a_config_of_the_project_is_valid(file: Path, run: Run) -> None:
     code, out, _ = run("validate", str(file))
-    assert (code, out) == (0, f"{file}, taken for a whole speculative config: valid\n")
+    assert (code, out) == (
+        0,
+        f"{file}, taken for a whole speculative config: valid; {NOT_CHECKED}\n",
+    )
     spec = _load(file)
     # The drafter is named beside it, and vLLM refuses to be told the same twice.
     assert "model" not in spec

@@ -59,6 +59,7 @@ def test_json_is_read() -> None:
         ('{"a": ' + "1" * 5000 + "}", "a number has too many digits"),
         ("[" * 100_000, "nested too deeply"),
         ("\ufeff{}", "BOM"),
+        ('{"a": -1e400}', 'the number "-1e400" is too large'),
     ],
 )
 def test_what_is_no_json_is_one_line(text: str, reason: str) -> None:
@@ -83,6 +84,19 @@ def test_a_file_that_cannot_be_read_is_one_line(
     assert caught.value.code is Code.CONFIG_FILE
     assert len(str(caught.value)) < 400
     assert "\n" not in str(caught.value)
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    file = tmp_path / "bom.json"
+    file.write_bytes(b"\xef\xbb\xbf{}")
+    assert read_file(str(file)) == {}
+
+
+def test_a_closed_standard_input_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vllm_av.config.text.sys.stdin", None)
+    with pytest.raises(ConfigError, match="standard input cannot be read: it is closed") as caught:
+        read_file("-")
+    assert caught.value.code is Code.CONFIG_FILE
 
 
 def test_a_file_of_the_longest_kind_is_read(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 import json
 import shlex
+import time
 from typing import Any
 
 import pytest
 
-from vllm_av.config.whole import argument, examine, examine_spec
-from vllm_av.errors import Code
+from vllm_av.config.whole import WITHOUT_ESTIMATES, argument, examine, examine_spec
+from vllm_av.errors import Code, ConfigError
+from vllm_av.seams.arguments import check
+from vllm_av.seams.contract import Seams
 
 ON = {"enable_adaptive_verification": True}
 BLOCK = "adaptive_verification_config"
@@ -67,6 +70,20 @@ def test_what_is_no_object_is_refused(document: object) -> None:
             [],
         ),
         ({**ON, "method": "eagle", BLOCK: {"scorer": "confidence_head"}}, ["METHOD"]),
+        ({**ON, "method": "suffix", BLOCK: {"scorer": "confidence_head"}}, ["METHOD"]),
+        ({**ON, "method": "suffix"}, ["METHOD"]),
+        ({"method": "suffix"}, None),
+        ({**ON, "adaptive_verification": {}, BLOCK: {"zzz": 1}}, ["KEY", "KEY"]),
+        ({"enable_adaptive_verfication": True, BLOCK: {"scorer": 1}}, ["KEY", "TYPE"]),
+        ({**ON, "adaptive_verification_confg": {"scorer": 1}}, ["KEY", "TYPE"]),
+        (
+            {**ON, "num_speculative_tokens": 0, BLOCK: {"estimator": {"initial_intercepts": [1]}}},
+            [],
+        ),
+        ({**ON, "method": "eagle", "use_local_argmax_reduction": True, BLOCK: {}}, ["METHOD"]),
+        ({**ON, "method": "eagle", "use_local_argmax_reduction": True}, ["METHOD"]),
+        ({**ON, "method": "dspark", "use_local_argmax_reduction": True, BLOCK: {}}, []),
+        ({**ON, "use_local_argmax_reduction": True, BLOCK: {}}, []),
         ({**ON, "method": "dspark", BLOCK: {"scorer": "confidence_head"}}, []),
         (
             {**ON, "use_local_argmax_reduction": True, BLOCK: {"scorer": "max_probability"}},
@@ -93,6 +110,26 @@ def test_a_method_that_vllm_may_still_change_decides_nothing() -> None:
     verdict = examine_spec(spec, know_method=False)
     assert verdict is not None
     assert verdict.config is not None
+
+
+@pytest.mark.parametrize("method", sorted(WITHOUT_ESTIMATES))
+def test_a_method_without_estimates_is_refused_before_vllm_reads_it(method: str) -> None:
+    with pytest.raises(ConfigError, match="which estimates no acceptance") as caught:
+        check({**ON, "method": method}, Seams.ALL)
+    assert caught.value.code is Code.CONFIG_METHOD
+
+
+def test_many_wrong_outer_keys_are_told_in_short() -> None:
+    begin = time.process_time()
+    verdict = examine_spec({f"adaptive_verification_config{n}": 1 for n in range(6_000)})
+    assert time.process_time() - begin < 2
+    assert verdict is not None
+    assert len(verdict.errors) == 101
+
+
+def test_an_argument_is_json() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        argument({"a": float("inf")})
 
 
 def test_what_is_filled_in_keeps_all_else() -> None:
