@@ -120,7 +120,7 @@ class Code(StrEnum):
     CONFIG_SCORER = "AV-CONFIG-SCORER"
     """A config names a scorer that no installed package brings."""
     CONFIG_METHOD = "AV-CONFIG-METHOD"
-    """A config names a scorer that the speculative method, or a setting beside it, rules out."""
+    """A config asks what its method or a setting beside it rules out: a scorer, or any estimate."""
     CONFIG_UNUSED = "AV-CONFIG-UNUSED"
     """A config sets what the scorer that it names never uses."""
     CONFIG_OFF = "AV-CONFIG-OFF"

@@ -126,7 +126,7 @@ def _let_nothing_replace_a_block(action: Any) -> None:
     """
     kind: Any = type(action)
 
-    class Once(kind):
+    class Once(kind):  # type: ignore[misc]
         def __call__(
             self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
         ) -> None:
