@@ -12,6 +12,7 @@ import torch
 from tests.engine import models
 from tests.engine.harness import Engine, logged_by
 from tests.engine.sampling import TINY_STEPS, cap_drafts, tiny_changes, tiny_engine
+from vllm_av.errors import ConfigError
 
 PROMPTS = [[n % 8, 3 * n % 8, 5, (n * n) % 8] for n in range(8)]
 MANAGER = "vllm.v1.worker.gpu.spec_decode.adaptive_verification"
@@ -50,16 +51,24 @@ WITHOUT_ESTIMATES: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("method", WITHOUT_ESTIMATES)
 def test_a_method_without_estimates_is_refused_at_config_time(
-    method: str, tmp_path: Path, dspark: tuple[str, str]
+    method: str, tmp_path: Path, dspark: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from vllm.config.speculative import SpeculativeConfig
+
+    from vllm_av.seams import arguments
 
     if method == "xpress" and not hasattr(SpeculativeConfig, "is_xpress"):
         pytest.skip("this vLLM has no XPress")
     spec = WITHOUT_ESTIMATES[method](tmp_path)
     assert config(dspark[0], spec).speculative_config is not None
+    spec["enable_adaptive_verification"] = True
+    if method != "xpress":  # which shows in the checkpoint alone
+        with pytest.raises(ConfigError, match="AV-CONFIG-METHOD"):
+            config(dspark[0], spec)
+    # And vLLM by itself.
+    monkeypatch.setattr(arguments, "check", lambda *_: None)
     with pytest.raises(ValueError, match=r"which (method=|XPress).* does not make"):
-        config(dspark[0], spec | {"enable_adaptive_verification": True})
+        config(dspark[0], spec)
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])

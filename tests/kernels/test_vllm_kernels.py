@@ -233,15 +233,15 @@ def test_acceptance_estimator(compared, requests, per_token, dtype):
             index = torch.repeat_interleave(mapping, steps)
             index[-1] = -1
             step = torch.arange(requests * steps) % steps
-            estimator.predict(rows, index, step, confidence, temperature)
+            estimator.predict(rows, index, step, temperature, confidence)
         else:
             for k in range(steps):
                 rows = torch.randn(requests, vocab).to(dtype) * 3
-                estimator.predict(rows, mapping, torch.tensor(k), confidence, temperature)
+                estimator.predict(rows, mapping, torch.tensor(k), temperature, confidence)
         sampled = torch.randint(1, steps + 2, (requests,)).int()
         sampled[0] = 2  # one accepted at least
         rejected = (torch.rand(requests) * (steps + 2 - sampled)).int()
-        estimator.step(mapping, sampled, rejected)
+        estimator.observe(mapping, sampled, rejected)
     assert estimator._refits == 1
     assert estimator.slope.isfinite().all()
     assert estimator.intercepts[0].item() != pytest.approx(-0.2, abs=1e-6)
@@ -255,7 +255,7 @@ def test_a_certain_draft_is_clamped(compared):
     logits[1] = -math.inf
     logits[1, 5] = 2.0
     confidence = torch.zeros(2, 1)
-    estimator.predict(logits, torch.arange(2), torch.tensor(0), confidence, torch.zeros(2))
+    estimator.predict(logits, torch.arange(2), torch.tensor(0), torch.zeros(2), confidence)
     assert estimator.features.flatten().tolist() == [40.0, 40.0]
 
 

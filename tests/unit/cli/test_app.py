@@ -152,7 +152,9 @@ def test_a_fault_of_ours_keeps_its_traceback(
 
 def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
     program = (
-        "import sys, time, types, typer\n"
+        # A shell that starts programs in the background lets them ignore the signal.
+        "import signal, sys, time, types, typer\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "module = types.ModuleType('vllm_av.cli.doctor')\n"
         "module.app = typer.Typer()\n"
         "@module.app.command()\n"
