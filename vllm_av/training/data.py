@@ -1,0 +1,164 @@
+"""The corpus with the target's hidden states, as every trainer reads it, and the order of batches.
+
+Rule: the batch of a step is a function of the step's number alone, so that a run that goes on
+after it was killed sees what it would have seen.
+"""
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vllm_av.demo.checkpoint import smollm2
+from vllm_av.training.features import HIDDEN, ROWS
+
+REDUCED = 6144
+"""Tokens of the reduced draft vocabulary."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """All sequences, one after the other; ``S`` sequences, ``N`` tokens.
+
+    Args:
+        ids: int64 ``[N]``.
+        offsets: ``S + 1`` numbers; sequence ``s`` is ``ids[offsets[s]:offsets[s + 1]]``.
+        prompt_lengths: tokens of each sequence that the target did not write.
+        workload: of each sequence.
+        temperature: at which each answer was drawn.
+        held_out: whether each sequence is kept from training.
+        features: bfloat16 ``[N, 4, 576]``, read from the file as it is used: the residual stream
+            into layers 2, 15 and 27, then the final norm's output.
+        embedding: bfloat16 ``[49152, 576]``; the target's logits are ``features[:, 3] @
+            embedding.T``.
+        vocabulary: int64 ``[6144]``, ascending: the tokens that the training part has most of.
+    """
+
+    ids: Tensor
+    offsets: list[int]
+    prompt_lengths: list[int]
+    workload: list[str]
+    temperature: list[float]
+    held_out: list[bool]
+    features: Tensor
+    embedding: Tensor
+    vocabulary: Tensor
+
+    def sequences(self, held_out: bool, workload: str | None = None) -> list[int]:
+        """Numbers of the sequences of one part, of one workload or of all."""
+        return [
+            number
+            for number, (held, kind) in enumerate(zip(self.held_out, self.workload, strict=True))
+            if held is held_out and workload in (None, kind)
+        ]
+
+    def batch(self, sequences: list[int]) -> "Batch":
+        """``sequences``, padded on the right with zeros."""
+        spans = [(self.offsets[number], self.offsets[number + 1]) for number in sequences]
+        longest = max(end - start for start, end in spans)
+        ids = torch.zeros(len(spans), longest, dtype=torch.int64)
+        features = torch.zeros(len(spans), longest, ROWS, HIDDEN, dtype=torch.bfloat16)
+        for row, (start, end) in enumerate(spans):
+            ids[row, : end - start] = self.ids[start:end]
+            features[row, : end - start] = self.features[start:end]
+        return Batch(
+            ids=ids,
+            features=features,
+            lengths=torch.tensor([end - start for start, end in spans]),
+            prompt_lengths=torch.tensor([self.prompt_lengths[number] for number in sequences]),
+        )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``B`` sequences of at most ``T`` tokens.
+
+    Args:
+        ids: int64 ``[B, T]``.
+        features: bfloat16 ``[B, T, 4, 576]``, see :class:`Corpus`.
+        lengths: int64 ``[B]``.
+        prompt_lengths: int64 ``[B]``.
+    """
+
+    ids: Tensor
+    features: Tensor
+    lengths: Tensor
+    prompt_lengths: Tensor
+
+
+def open_corpus(work: Path) -> Corpus:
+    """What the stages ``corpus`` and ``features`` left in ``work``."""
+    folder = work / "corpus"
+    described: list[dict[str, Any]] = json.loads((folder / "sequences.json").read_text())
+    ids = torch.from_numpy(np.load(folder / "ids.npy")).long()
+    offsets = np.load(folder / "offsets.npy").tolist()
+    held_out = [row["held_out"] for row in described]
+    trained = [ids[offsets[n] : offsets[n + 1]] for n, held in enumerate(held_out) if not held]
+    embedding = target_embedding()
+    return Corpus(
+        ids=ids,
+        offsets=offsets,
+        prompt_lengths=np.load(folder / "prompt_lengths.npy").tolist(),
+        workload=[row["workload"] for row in described],
+        temperature=[row["temperature"] for row in described],
+        held_out=held_out,
+        features=torch.from_file(
+            str(work / "features" / "hidden.bin"),
+            shared=True,
+            size=len(ids) * ROWS * HIDDEN,
+            dtype=torch.bfloat16,
+        ).view(-1, ROWS, HIDDEN),
+        embedding=embedding,
+        vocabulary=frequent(torch.cat(trained), len(embedding), REDUCED),
+    )
+
+
+def target_embedding() -> Tensor:
+    """bfloat16 ``[49152, 576]``: SmolLM2's embedding, which is its output head too."""
+    from safetensors import safe_open
+
+    with safe_open(smollm2() / "model.safetensors", "pt") as tensors:
+        return tensors.get_tensor("model.embed_tokens.weight")  # type: ignore[no-any-return]
+
+
+def frequent(ids: Tensor, vocabulary_size: int, count: int) -> Tensor:
+    """The ``count`` tokens that ``ids`` has most of, ascending; of equals the smaller ones."""
+    counts = torch.bincount(ids, minlength=vocabulary_size)
+    return counts.argsort(descending=True, stable=True)[:count].sort().values
+
+
+class Batches:
+    """Which sequences step ``n`` trains on: each once an epoch, with others of about its length.
+
+    Args:
+        lengths: tokens of each sequence, by its number.
+        size: sequences of a batch; those that do not fill the epoch's last batch wait for another.
+    """
+
+    def __init__(self, lengths: dict[int, int], size: int) -> None:
+        self._lengths = lengths
+        self._size = size
+        self._per_epoch = len(lengths) // size
+        self._epoch = (-1, [[0]])
+
+    def __getitem__(self, step: int) -> list[int]:
+        epoch, place = divmod(step, self._per_epoch)
+        if self._epoch[0] != epoch:
+            self._epoch = (epoch, self._made(epoch))
+        return self._epoch[1][place]
+
+    def _made(self, epoch: int) -> list[list[int]]:
+        draw = random.Random(epoch)
+        # Lengths a little off, so that every epoch pairs other sequences.
+        key = {number: length * draw.uniform(0.9, 1.1) for number, length in self._lengths.items()}
+        numbers = list(key)
+        draw.shuffle(numbers)
+        numbers = sorted(numbers[: self._per_epoch * self._size], key=key.__getitem__)
+        made = [numbers[at : at + self._size] for at in range(0, len(numbers), self._size)]
+        draw.shuffle(made)
+        return made

@@ -1,0 +1,106 @@
+"""What drafters see of the target: its hidden states over the corpus, computed in two processes.
+
+``WORK/features/hidden.bin`` is a flat bfloat16 array ``[N, 4, 576]``, row ``n`` for token ``n`` of
+the corpus: the residual stream as it enters layers 2, 15 and 27, then the output of the final norm,
+whose product with the embedding is the target's logits.
+
+Rule: a batch is marked as done after its rows are written, so a killed run goes on; the file has
+its final name when every batch is.
+"""
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vllm_av.demo.checkpoint import smollm2
+from vllm_av.demo.settings import ENVIRONMENT
+from vllm_av.training.whole import written
+
+LAYERS = (2, 15, 27)
+"""Whose inputs are kept. vLLM's ``aux_hidden_state_layers`` counts the same way."""
+ROWS = len(LAYERS) + 1
+HIDDEN = 576
+
+_PROCESSES = 2
+_TOKENS = 6144  # of a batch, padding included
+
+
+def run(work: Path) -> None:
+    """Compute the hidden states of ``work``'s corpus; does nothing where the file is whole."""
+    folder = work / "features"
+    final = folder / "hidden.bin"
+    if final.exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    offsets = np.load(work / "corpus" / "offsets.npy")
+    with written(final) as path:
+        if not path.exists():
+            _empty(folder / "done.bin", len(batches(offsets)))
+            _empty(path, int(offsets[-1]) * ROWS * HIDDEN * 2)
+        commands = [
+            [sys.executable, "-m", "vllm_av.training.features", str(work), str(path), str(share)]
+            for share in range(_PROCESSES)
+        ]
+        running = [subprocess.Popen(line, env=os.environ | ENVIRONMENT) for line in commands]
+        failed = [process.args for process in running if process.wait()]
+        if failed:
+            raise subprocess.CalledProcessError(1, str(failed[0]))
+
+
+def batches(offsets: np.ndarray) -> list[list[int]]:
+    """Sequences of about equal length, longest first, at most ``_TOKENS`` with padding."""
+    lengths = np.diff(offsets)
+    made: list[list[int]] = []
+    for sequence in np.argsort(-lengths, kind="stable").tolist():
+        if not made or (len(made[-1]) + 1) * lengths[made[-1][0]] > _TOKENS:
+            made.append([])
+        made[-1].append(sequence)
+    return made
+
+
+def _empty(path: Path, size: int) -> None:
+    """A file of ``size`` zero bytes."""
+    with path.open("wb") as stream:
+        stream.truncate(size)
+
+
+@torch.inference_mode()
+def _compute(work: Path, path: Path, share: int) -> None:
+    """Each ``_PROCESSES``-th batch, in this process."""
+    from transformers import AutoModelForCausalLM
+
+    corpus = work / "corpus"
+    ids = torch.from_numpy(np.load(corpus / "ids.npy")).long()
+    offsets = np.load(corpus / "offsets.npy")
+    everything = batches(offsets)
+    done = np.memmap(work / "features" / "done.bin", np.uint8, "r+")
+    hidden = torch.from_file(
+        str(path), shared=True, size=len(ids) * ROWS * HIDDEN, dtype=torch.bfloat16
+    ).view(-1, ROWS, HIDDEN)
+    torch.set_num_threads(1)
+    model = AutoModelForCausalLM.from_pretrained(smollm2(), dtype=torch.bfloat16).model.eval()
+    spans = list(pairwise(offsets.tolist()))
+    for number in range(share, len(everything), _PROCESSES):
+        if done[number]:
+            continue
+        rows = [spans[sequence] for sequence in everything[number]]
+        # Causal attention: what is padded on the right changes nothing on its left.
+        padded = torch.nn.utils.rnn.pad_sequence(
+            [ids[start:end] for start, end in rows], batch_first=True
+        )
+        states = model(padded, output_hidden_states=True, use_cache=False).hidden_states
+        stacked = torch.stack([*(states[layer] for layer in LAYERS), states[-1]], 2)
+        for row, (start, end) in enumerate(rows):
+            hidden[start:end] = stacked[row, : end - start]
+        done[number] = 1
+        if number % 20 == share:
+            print(f"features: batch {number + 1} of {len(everything)}", flush=True)
+
+
+if __name__ == "__main__":
+    _compute(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

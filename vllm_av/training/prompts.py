@@ -1,0 +1,136 @@
+"""What the target is asked for the corpus, and which of it is held out from training.
+
+* ``humaneval``, ``docs``: as :mod:`vllm_av.demo.prompts` asks them; ``docs`` of the whole library.
+* ``instructions``: requests that the target invents itself, when it continues an opened turn of
+  the user.
+* ``code``: source of the standard library, to be continued as it stands.
+
+Rule: what the demonstration and the figures ask is never trained on: :func:`held_out`, and for
+``code`` a ninth of the library's files.
+"""
+
+import random
+import sysconfig
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vllm_av.demo.prompts import Prompt, choose, docs, humaneval
+
+WORKLOADS = ("humaneval", "docs", "instructions", "code")
+HELD_OUT_EACH = 24
+"""Held-out prompts of a workload, as many as there are plain requests in the demonstration."""
+
+_TRAINED_EACH = {"docs": 500, "instructions": 500, "code": 300}
+# HumanEval has few problems: each is answered three times, greedily once.
+_ANSWERS = (0.0, 1.0, 1.0)
+_CODE_TOKENS = range(48, 113)
+_LEAST_SOURCE = 3000  # bytes
+_MOST_CHARACTERS = 800  # of a request: a longer one costs more than it teaches
+# Tests and data: nobody's idea of code to be continued.
+_NOT_LIBRARY = {"test", "tests", "idlelib", "lib2to3", "site-packages", "turtledemo", "encodings"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sequence to be generated.
+
+    Args:
+        workload: of :data:`WORKLOADS`.
+        source: what it was made from, for a reader.
+        text: of the user's message; of the document where ``workload`` is ``code``; ``None`` where
+            the target is to invent it.
+        temperature: at which the answer is drawn.
+        held_out: whether it is kept from training.
+    """
+
+    workload: str
+    source: str
+    text: str | None
+    temperature: float
+    held_out: bool = False
+
+
+def requests() -> list[Request]:
+    """Everything the corpus holds, workloads interleaved, always in the same order."""
+    trained = {"humaneval": _humaneval(), "docs": _docs(), "code": _code(held_out=False)}
+    groups = [list(made) for made in trained.values()]
+    groups.append(
+        [
+            Request("instructions", str(number), None, _temperature(number))
+            for number in range(_TRAINED_EACH["instructions"])
+        ]
+    )
+    for workload in WORKLOADS:
+        groups.append(
+            [
+                Request(workload, name, text, temperature, held_out=True)
+                for name, text in held_out(workload)
+                for temperature in (0.0, 1.0)
+            ]
+        )
+    mixed = [request for group in groups for request in group]
+    random.Random(0).shuffle(mixed)
+    return mixed
+
+
+def held_out(workload: str) -> list[tuple[str, str]]:
+    """``(name, text)`` of the held-out prompts of ``workload``, :data:`HELD_OUT_EACH` of them."""
+    if workload == "code":
+        return [(request.source, str(request.text)) for request in _code(held_out=True)]
+    return [(p.name, p.text) for p in _demonstrated() if p.workload == workload]
+
+
+def _demonstrated() -> list[Prompt]:
+    return choose(3 * HELD_OUT_EACH)
+
+
+def _humaneval() -> Iterator[Request]:
+    kept = {prompt.name for prompt in _demonstrated()}
+    for prompt in humaneval():
+        if prompt.name not in kept and len(prompt.text) <= _MOST_CHARACTERS:
+            for temperature in _ANSWERS:
+                yield Request(prompt.workload, prompt.name, prompt.text, temperature)
+
+
+def _docs() -> Iterator[Request]:
+    # By text: a module that another one copies from has the same docstring under another name.
+    kept = [prompt.text for prompt in _demonstrated() if prompt.workload == "docs"]
+    modules = [name.removesuffix(".py") for name, _ in _library()]
+    found = [p for p in docs(modules) if p.text.partition("\n\n")[2] not in "\n".join(kept)]
+    random.Random(1).shuffle(found)
+    for number, prompt in enumerate(found[: _TRAINED_EACH["docs"]]):
+        yield Request(prompt.workload, prompt.name, prompt.text, _temperature(number))
+
+
+def _code(held_out: bool) -> Iterator[Request]:
+    files = [
+        (name, path)
+        for name, path in _library()
+        if (zlib.crc32(name.encode()) % 9 == 0) is held_out and path.stat().st_size >= _LEAST_SOURCE
+    ]
+    draw = random.Random(2 + held_out)
+    for number in range(HELD_OUT_EACH if held_out else _TRAINED_EACH["code"]):
+        name, path = files[draw.randrange(len(files))]
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        # At a line's start, and far enough from the end; about 3.5 characters are a token.
+        start = draw.randrange(max(1, len(lines) - 30))
+        length = int(3.5 * draw.choice(_CODE_TOKENS))
+        yield Request(
+            "code", f"{name}:{start}", "".join(lines[start:])[:length], _temperature(number)
+        )
+
+
+def _library() -> Iterable[tuple[str, Path]]:
+    """``(name, path)`` of the standard library's files, packages one level deep."""
+    root = Path(sysconfig.get_path("stdlib"))
+    for path in sorted([*root.glob("*.py"), *root.glob("*/*.py")]):
+        name = path.relative_to(root)
+        if not _NOT_LIBRARY & set(name.parts) and not path.stem.startswith("_"):
+            yield name.as_posix(), path
+
+
+def _temperature(number: int) -> float:
+    """Three in ten answers are greedy."""
+    return 0.0 if number % 10 in (0, 3, 6) else 1.0
