@@ -29,7 +29,8 @@ TESTS := $(wildcard $(addprefix tests/,unit contract kernels engine))
 .PHONY: help setup setup-033 demo test test-033 test-full bench check lock clean
 
 help:
-	@echo "make demo       set up, then run a real model in three arms and compare them (minutes)"
+	@echo "make demo       set up, then run a real model in three arms and compare them (minutes);"
+	@echo "                DRAFTER=name takes another drafter, TEMPERATURE=0 another temperature"
 	@echo "make test       set up, check, then the tests: fast ones first"
 	@echo "make test-033   the engine tests on vLLM 0.33.0, set up as far as a CPU can run it"
 	@echo "make test-full  what make test leaves out for its length"
@@ -49,7 +50,8 @@ setup-033: setup
 	@$(BIN)/python -m ci.hybrid
 
 demo: setup
-	@$(BIN)/vllm-av demo
+	@$(BIN)/vllm-av demo $(if $(DRAFTER),--drafter $(DRAFTER)) \
+		$(if $(TEMPERATURE),--temperature $(TEMPERATURE))
 
 check: setup
 	$(BIN)/ruff format --check .

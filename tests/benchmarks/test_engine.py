@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from vllm_av.demo.checkpoint import smollm2
-from vllm_av.demo.drafter import eagle
+from vllm_av.demo.drafter import carried
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("default"), pytest.mark.timeout(600)]
 
@@ -116,7 +116,7 @@ def test_sampling_against_the_forward_pass(benchmark: Any) -> None:
 
     engine = Engine(
         str(smollm2()),
-        speculation(str(eagle()), "eagle", adaptive=True, steps=7),
+        speculation(str(carried("eagle")), "eagle", adaptive=True, steps=7),
         dtype="bfloat16",
         max_num_seqs=32,
     )

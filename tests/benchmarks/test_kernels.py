@@ -23,7 +23,7 @@ from tests.kernels.check import copied
 from vllm_av.cpu import interpreter
 from vllm_av.cpu.launcher import Launcher
 from vllm_av.demo.checkpoint import smollm2
-from vllm_av.demo.drafter import eagle
+from vllm_av.demo.drafter import carried
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("default"), pytest.mark.timeout(600)]
 
@@ -70,7 +70,7 @@ def begin(engine: Engine) -> None:
 
 def test_compiled_against_the_interpreter(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(
-        str(smollm2()), speculation(str(eagle()), "eagle", adaptive=True), dtype="bfloat16"
+        str(smollm2()), speculation(str(carried("eagle")), "eagle", adaptive=True), dtype="bfloat16"
     )
     begin(engine)
     launches: list[Launch] = []

@@ -20,7 +20,7 @@ from tests.engine import models
 from tests.engine.harness import Engine, speculation
 from tests.engine.smoke import SMOKE
 from vllm_av.demo.checkpoint import smollm2
-from vllm_av.demo.drafter import eagle
+from vllm_av.demo.drafter import carried
 from vllm_av.demo.prompts import choose
 
 HERE = Path(__file__).parent
@@ -70,7 +70,7 @@ def start(target: str) -> Callable[..., Engine]:
 
     @cache
     def engine(adaptive: bool | None, max_num_batched_tokens: int = 512) -> Engine:
-        spec = None if adaptive is None else speculation(str(eagle()), "eagle", adaptive)
+        spec = None if adaptive is None else speculation(str(carried("eagle")), "eagle", adaptive)
         return Engine(target, spec, max_num_batched_tokens=max_num_batched_tokens)
 
     return engine

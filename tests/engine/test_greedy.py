@@ -20,7 +20,7 @@ from tests.engine.harness import (
     in_processes,
     speculation,
 )
-from vllm_av.demo.drafter import eagle
+from vllm_av.demo.drafter import carried
 
 CHUNK = 48  # tokens a step: less than one of the prompts
 
@@ -99,6 +99,6 @@ def test_the_engine_in_processes_of_its_own_gives_the_same_tokens(
     target: str, prompts: list[list[int]], expected: list[list[int]]
 ) -> None:
     """The way vLLM runs by default: the core and the worker each in a process, real cost tables."""
-    with in_processes(target, speculation(str(eagle()), "eagle", adaptive=True)) as llm:
+    with in_processes(target, speculation(str(carried("eagle")), "eagle", adaptive=True)) as llm:
         assert llm.llm_engine.vllm_config.use_v2_model_runner
         assert greedy_tokens(llm, prompts) == expected

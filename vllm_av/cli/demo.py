@@ -7,6 +7,7 @@ from rich.console import Console
 
 from vllm_av.cli.output import emit, mistakes
 from vllm_av.demo.comparison import compare
+from vllm_av.demo.drafter import DRAFTERS
 from vllm_av.demo.progress import shown
 from vllm_av.demo.report import as_dict, render
 from vllm_av.demo.settings import Settings
@@ -17,6 +18,7 @@ _DEFAULT = Settings()
 
 @app.command()
 def demo(
+    drafter: Annotated[str, typer.Option(help=f"One of {', '.join(DRAFTERS)}.")] = _DEFAULT.drafter,
     concurrency: Annotated[
         list[int] | None,
         typer.Option(help="Requests in flight; may be given several times. Default: 1 and 8."),
@@ -32,9 +34,10 @@ def demo(
     ] = _DEFAULT.max_tokens,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Run SmolLM2 without speculation, with fixed K, with adaptive verification; compare."""
+    """Run a real model without speculation, with fixed K, adaptively; compare."""
     with mistakes(as_json=as_json):
         settings = Settings(
+            drafter=drafter,
             concurrency=tuple(concurrency or _DEFAULT.concurrency),
             num_speculative_tokens=num_speculative_tokens,
             temperature=temperature,

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 from vllm_av.demo.figures import ArmResult, Load
 from vllm_av.demo.probe import Probe
 from vllm_av.demo.prompts import choose
-from vllm_av.demo.settings import Arm, Settings, engine_arguments, num_prompts
+from vllm_av.demo.settings import Arm, Pair, Settings, engine_arguments, num_prompts
 from vllm_av.errors import DemoError
 
 _WARM_UP_TOKENS = 12
@@ -48,7 +48,7 @@ class Events:
         self._stream.flush()
 
 
-def run(arm: Arm, settings: Settings, model: Path, events: Events) -> ArmResult:
+def run(arm: Arm, settings: Settings, pair: Pair, events: Events) -> ArmResult:
     """Start the engine of ``arm``, warm it up, measure each concurrency."""
     started = time.monotonic()
     events.phase("importing vLLM")
@@ -57,7 +57,7 @@ def run(arm: Arm, settings: Settings, model: Path, events: Events) -> ArmResult:
 
     _report_profiling(events)
     events.phase("starting the engine")
-    engine = LLMEngine.from_engine_args(EngineArgs(**engine_arguments(arm, settings, model)))
+    engine = LLMEngine.from_engine_args(EngineArgs(**engine_arguments(arm, settings, pair)))
     probe = Probe(engine)
     most = max(settings.concurrency)
     events.phase("warming up (the first run compiles kernels)")
@@ -162,7 +162,9 @@ def main() -> None:
     with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as stream:
         events = Events(stream)
         try:
-            result = run(Arm(job["arm"]), Settings(**job["settings"]), Path(job["model"]), events)
+            drafter = job["drafter"] and Path(job["drafter"])
+            pair = Pair(Path(job["target"]), drafter)
+            result = run(Arm(job["arm"]), Settings(**job["settings"]), pair, events)
         except DemoError as error:
             events.send({"error": error.as_dict()})
             raise

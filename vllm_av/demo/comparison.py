@@ -1,16 +1,16 @@
-"""The whole demonstration: the target, then the three arms, one after the other."""
+"""The whole demonstration: the pair, then the three arms, one after the other."""
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from vllm_av.cache import cache_dir
 from vllm_av.demo.checkpoint import smollm2
+from vllm_av.demo.drafter import carried, checkpoint, find
 from vllm_av.demo.figures import ArmResult
 from vllm_av.demo.process import run_arm
 from vllm_av.demo.progress import Show
 from vllm_av.demo.prompts import choose
-from vllm_av.demo.settings import Arm, Settings, num_prompts
+from vllm_av.demo.settings import Arm, Pair, Settings, num_prompts
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Comparison:
     """What ran and what each arm reported."""
 
     settings: Settings
-    model: Path
+    pair: Pair
     arms: dict[Arm, ArmResult]
 
 
@@ -29,11 +29,18 @@ def compare(settings: Settings, show: Show) -> Comparison:
         DemoError: what went wrong and where the arm's log is.
     """
     choose(num_prompts(max(settings.concurrency)))  # a missing source shows before anything runs
-    model = smollm2(lambda done: show("target", "converting SmolLM2-135M-Instruct", done))
+    pair = _pair(settings.drafter, show)
     logs = cache_dir() / "demo"
     logs.mkdir(exist_ok=True)
     arms = {}
     for arm in Arm:
         log = logs / f"{arm.name.lower()}.log"
-        arms[arm] = run_arm(arm, settings, model, log, partial(show, str(arm)))
-    return Comparison(settings, model, arms)
+        arms[arm] = run_arm(arm, settings, pair, log, partial(show, str(arm)))
+    return Comparison(settings, pair, arms)
+
+
+def _pair(name: str, show: Show) -> Pair:
+    if find(name).own_target:
+        return Pair(carried(name), None)
+    target = smollm2(lambda done: show("target", "converting SmolLM2-135M-Instruct", done))
+    return Pair(target, checkpoint(name, target))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from vllm_av.demo.figures import ArmResult
-from vllm_av.demo.settings import ENVIRONMENT, Arm, Settings
+from vllm_av.demo.settings import ENVIRONMENT, Arm, Pair, Settings
 from vllm_av.errors import Code, DemoError
 
 PhaseSeen = Callable[[str, float | None], None]
@@ -33,7 +33,7 @@ _TRACEBACK_END = re.compile(r"^(?:\(.*?\) )?(?:ERROR .*?\] )?([A-Za-z_.]+(?:Erro
 def run_arm(
     arm: Arm,
     settings: Settings,
-    model: Path,
+    pair: Pair,
     log: Path,
     seen: PhaseSeen,
     command: tuple[str, ...] = _PYTHON,
@@ -43,7 +43,7 @@ def run_arm(
     Args:
         arm: which of the three.
         settings: the user's choices.
-        model: folder of the target.
+        pair: folders of target and drafter.
         log: file for all that the child and vLLM print.
         seen: called with each phase and the fraction of it that is done (None: unknown).
         command: program and first arguments; the number of a file descriptor is added.
@@ -51,7 +51,8 @@ def run_arm(
     Raises:
         DemoError: the child's own, or ``AV-DEMO-ENGINE`` with the last telling line of the log.
     """
-    job = {"arm": arm, "settings": asdict(settings), "model": str(model)}
+    paths = {name: path and str(path) for name, path in asdict(pair).items()}
+    job = {"arm": arm, "settings": asdict(settings), **paths}
     with log.open("w", encoding="utf-8") as output, _child(command, job, output) as events:
         for event in events:
             if "result" in event:

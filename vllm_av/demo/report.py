@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vllm_av.demo.comparison import Comparison
+from vllm_av.demo.drafter import find
 from vllm_av.demo.figures import Coefficients, Load, Position
 from vllm_av.demo.settings import ENVIRONMENT, Arm, ask_text, serve_text
 
@@ -32,6 +33,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
     settings = comparison.settings
     return {
         "settings": {
+            "drafter": settings.drafter,
             "concurrency": list(settings.concurrency),
             "num_speculative_tokens": settings.num_speculative_tokens,
             "temperature": settings.temperature,
@@ -47,7 +49,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
             for arm, result in comparison.arms.items()
         },
         "says": sentences(comparison),
-        "serve": serve_text(Arm.ADAPTIVE, settings, comparison.model),
+        "serve": serve_text(Arm.ADAPTIVE, settings, comparison.pair),
         "ask": ask_text(),
     }
 
@@ -59,15 +61,14 @@ def render(comparison: Comparison, console: Console) -> None:
         console.print(f"\n{concurrency} in flight", style="bold", highlight=False)
         _print_table(_speed_table(comparison, number), console)
     adaptive = comparison.arms[Arm.ADAPTIVE]
-    if adaptive.coefficients is not None:
-        learnt = adaptive.coefficients
-        console.print(
-            f"The estimator: slope {learnt.slope:.3f} after {learnt.refits} refits",
-            style="bold",
-            highlight=False,
-        )
-        _print_table(_estimator_table(comparison, learnt), console)
-    for sentence in (_DRAFTS, _ESTIMATOR, *sentences(comparison)):
+    learnt = adaptive.coefficients
+    heading = "The estimator's predictions" if learnt else "The confidence head's predictions"
+    if learnt:
+        heading += f": slope {learnt.slope:.3f} after {learnt.refits} refits"
+    console.print(heading, style="bold", highlight=False)
+    _print_table(_predictions_table(comparison, learnt), console)
+    explained = [_DRAFTS, _ESTIMATOR] if learnt else [_DRAFTS]
+    for sentence in (*explained, *sentences(comparison)):
         text = textwrap.fill(
             sentence,
             console.width,
@@ -77,7 +78,7 @@ def render(comparison: Comparison, console: Console) -> None:
         )
         console.out(text, highlight=False)
     # Never wrapped: these are there to be copied.
-    serve = serve_text(Arm.ADAPTIVE, settings, comparison.model)
+    serve = serve_text(Arm.ADAPTIVE, settings, comparison.pair)
     console.out(f"\nThe same over HTTP:\n{serve}", highlight=False)
     console.out(f"\nThen, in another shell:\n{ask_text()}", highlight=False)
 
@@ -94,7 +95,7 @@ def sentences(comparison: Comparison) -> list[str]:
     """What the figures mean, in words."""
     settings = comparison.settings
     setting = (
-        f"SmolLM2-135M-Instruct with an EAGLE head in bfloat16 on the CPU, K={_steps(comparison)}, "
+        f"{find(settings.drafter).pair} in bfloat16 on the CPU, K={_steps(comparison)}, "
         f"temperature {settings.temperature:g}, OMP_NUM_THREADS={ENVIRONMENT['OMP_NUM_THREADS']}. "
         "One run each: a small difference may be chance."
     )
@@ -209,12 +210,13 @@ def _speed_table(comparison: Comparison, number: int) -> Table:
     return table
 
 
-def _estimator_table(comparison: Comparison, coefficients: Coefficients) -> Table:
+def _predictions_table(comparison: Comparison, learnt: Coefficients | None) -> Table:
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("draft position", no_wrap=True)
     for step in range(_steps(comparison)):
         table.add_column(str(step + 1), justify="right")
-    table.add_row("intercept", *(f"{value:.3f}" for value in coefficients.intercepts))
+    if learnt:
+        table.add_row("intercept", *(f"{value:.3f}" for value in learnt.intercepts))
     for number, concurrency in enumerate(comparison.settings.concurrency):
         positions = comparison.arms[Arm.ADAPTIVE].loads[number].drafts.positions
         table.add_section()

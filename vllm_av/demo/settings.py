@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from vllm_av.demo.drafter import eagle
+from vllm_av.demo.drafter import find
 from vllm_av.errors import Code, DemoError
 
 ENVIRONMENT = {
@@ -25,7 +25,7 @@ ENVIRONMENT = {
 """Beside vLLM's own defaults; the same in every arm and in the printed ``vllm serve`` line."""
 
 
-SERVED_NAME = "smollm2"
+SERVED_NAME = "demo"
 
 
 class Arm(StrEnum):
@@ -37,10 +37,19 @@ class Arm(StrEnum):
 
 
 @dataclass(frozen=True)
+class Pair:
+    """Folders of the checkpoints; no ``drafter`` where it lies inside the target."""
+
+    target: Path
+    drafter: Path | None
+
+
+@dataclass(frozen=True)
 class Settings:
     """What the user can choose; checked when made.
 
     Args:
+        drafter: its name, of :data:`vllm_av.demo.drafter.DRAFTERS`.
         concurrency: how many requests are in flight, one measurement each.
         num_speculative_tokens: K, how many tokens are drafted a step.
         temperature: of every request; drafts are sampled at it too.
@@ -50,12 +59,14 @@ class Settings:
         DemoError: ``AV-DEMO-OPTION`` naming the option, what was given and what is allowed.
     """
 
+    drafter: str = "eagle"
     concurrency: tuple[int, ...] = (1, 8)
     num_speculative_tokens: int = 5
     temperature: float = 1.0
     max_tokens: int = 56
 
     def __post_init__(self) -> None:
+        find(self.drafter)
         for concurrency in self.concurrency:
             _check("--concurrency", concurrency, 1 <= concurrency <= 32, "1 to 32")
         distinct = len(set(self.concurrency)) == len(self.concurrency) > 0
@@ -73,10 +84,10 @@ def num_prompts(concurrency: int) -> int:
     return 3 * concurrency
 
 
-def engine_arguments(arm: Arm, settings: Settings, model: Path) -> dict[str, Any]:
+def engine_arguments(arm: Arm, settings: Settings, pair: Pair) -> dict[str, Any]:
     """Keyword arguments of ``vllm.LLM`` for ``arm``."""
     arguments: dict[str, Any] = {
-        "model": str(model),
+        "model": str(pair.target),
         "dtype": "bfloat16",
         "seed": 0,
         "enforce_eager": True,
@@ -87,32 +98,33 @@ def engine_arguments(arm: Arm, settings: Settings, model: Path) -> dict[str, Any
         "kv_cache_memory_bytes": 1 << 30,
     }
     if arm is not Arm.NONE:
-        arguments["speculative_config"] = speculative_config(arm, settings)
+        arguments["speculative_config"] = speculative_config(arm, settings, pair)
     return arguments
 
 
-def speculative_config(arm: Arm, settings: Settings) -> dict[str, Any]:
+def speculative_config(arm: Arm, settings: Settings, pair: Pair) -> dict[str, Any]:
     """``--speculative-config`` of an arm that speculates."""
     config: dict[str, Any] = {
-        "method": "eagle",
-        "model": str(eagle()),
+        "method": find(settings.drafter).method,
         "num_speculative_tokens": settings.num_speculative_tokens,
         "draft_sample_method": "probabilistic",
     }
+    if pair.drafter is not None:
+        config["model"] = str(pair.drafter)
     if arm is Arm.ADAPTIVE:
         config["enable_adaptive_verification"] = True
     return config
 
 
-def serve_command(arm: Arm, settings: Settings, model: Path) -> list[str]:
+def serve_command(arm: Arm, settings: Settings, pair: Pair) -> list[str]:
     """The command that serves over HTTP what ``arm`` runs."""
-    return list(chain.from_iterable(_serve_parts(arm, settings, model)))
+    return list(chain.from_iterable(_serve_parts(arm, settings, pair)))
 
 
-def serve_text(arm: Arm, settings: Settings, model: Path) -> str:
+def serve_text(arm: Arm, settings: Settings, pair: Pair) -> str:
     """:func:`serve_command` with its environment, to paste into a shell: one option a line."""
     environment = " ".join(f"{name}={value}" for name, value in ENVIRONMENT.items())
-    parts = map(shlex.join, _serve_parts(arm, settings, model))
+    parts = map(shlex.join, _serve_parts(arm, settings, pair))
     return " \\\n  ".join([environment, *parts])
 
 
@@ -124,9 +136,9 @@ def ask_text() -> str:
     return shlex.join(["curl", url, "-H", "Content-Type: application/json", "-d", json.dumps(body)])
 
 
-def _serve_parts(arm: Arm, settings: Settings, model: Path) -> list[list[str]]:
+def _serve_parts(arm: Arm, settings: Settings, pair: Pair) -> list[list[str]]:
     """The program with the model, then each option with its value."""
-    arguments = engine_arguments(arm, settings, model)
+    arguments = engine_arguments(arm, settings, pair)
     vllm = Path(sys.executable).with_name("vllm")
     parts = [[str(vllm), "serve", arguments.pop("model")], ["--served-model-name", SERVED_NAME]]
     for name, value in arguments.items():

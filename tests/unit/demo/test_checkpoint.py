@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_av.demo.checkpoint import converted, is_whole, weights
+from vllm_av.demo.checkpoint import converted, weights
+from vllm_av.demo.kept import is_whole
 from vllm_av.errors import Code, DemoError
 
 # Converts argv[1], says so at each tensor and waits for a line before it goes on.

@@ -5,7 +5,7 @@ import json
 import re
 
 from vllm_av.demo.checkpoint import weights
-from vllm_av.demo.drafter import eagle
+from vllm_av.demo.drafter import carried
 
 _SHARED_WITH_TARGET = {
     "hidden_size": "llama.embedding_length",
@@ -19,10 +19,10 @@ _SHARED_WITH_TARGET = {
 
 
 def test_the_files_have_the_sha256_of_their_provenance() -> None:
-    text = (eagle() / "PROVENANCE.md").read_text(encoding="utf-8")
+    text = (carried("eagle") / "PROVENANCE.md").read_text(encoding="utf-8")
     stated = dict(re.findall(r"^ +([0-9a-f]{64})  (\S+)$", text, re.MULTILINE)[::-1])
     found = {
-        hashlib.sha256((eagle() / name).read_bytes()).hexdigest(): name
+        hashlib.sha256((carried("eagle") / name).read_bytes()).hexdigest(): name
         for name in ("config.json", "model.safetensors")
     }
     assert stated == found
@@ -32,7 +32,7 @@ def test_the_config_matches_the_target() -> None:
     from gguf import GGUFReader
 
     fields = GGUFReader(weights()).fields
-    config = json.loads((eagle() / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((carried("eagle") / "config.json").read_text(encoding="utf-8"))
     target = {key: fields[name].contents() for key, name in _SHARED_WITH_TARGET.items()}
     assert {key: config[key] for key in target} == target
 
@@ -40,7 +40,7 @@ def test_the_config_matches_the_target() -> None:
 def test_the_weights_are_one_layer_for_that_width() -> None:
     from safetensors import safe_open
 
-    with safe_open(eagle() / "model.safetensors", "np") as tensors:
+    with safe_open(carried("eagle") / "model.safetensors", "np") as tensors:
         names = tensors.keys()
         shapes = {name: tensors.get_slice(name).get_shape() for name in names}
     assert shapes["fc.weight"] == [576, 2 * 576]

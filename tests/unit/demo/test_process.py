@@ -11,9 +11,10 @@ import pytest
 
 from vllm_av.demo.figures import ArmResult
 from vllm_av.demo.process import run_arm, telling_line
-from vllm_av.demo.settings import Arm, Settings
+from vllm_av.demo.settings import Arm, Pair, Settings
 from vllm_av.errors import Code, DemoError
 
+_PAIR = Pair(Path("model"), Path("drafter"))
 _RESULT = ArmResult(start_seconds=1.5, loads=[], coefficients=None)
 
 # Speaks as an arm does: job on stdin, events on the file descriptor that is the last argument.
@@ -33,7 +34,7 @@ def _run(tmp_path: Path, body: str, seen: object = None) -> ArmResult:
     phases = seen if callable(seen) else lambda phase, fraction: None
     command = (sys.executable, "-c", _CHILD + body)
     log = tmp_path / "arm.log"
-    return run_arm(Arm.FIXED, Settings(), Path("model"), log, phases, command)
+    return run_arm(Arm.FIXED, Settings(), _PAIR, log, phases, command)
 
 
 def _gone(pid: int) -> bool:
@@ -90,7 +91,7 @@ def test_a_silent_death_is_told_too(tmp_path: Path) -> None:
 def test_a_program_that_does_not_read_its_job_is_no_other_error(tmp_path: Path) -> None:
     log = tmp_path / "arm.log"
     with pytest.raises(DemoError) as caught:
-        run_arm(Arm.NONE, Settings(), Path("m"), log, lambda *_: None, ("/bin/false",))
+        run_arm(Arm.NONE, Settings(), _PAIR, log, lambda *_: None, ("/bin/false",))
     assert caught.value.code is Code.DEMO_ENGINE
 
 
@@ -137,8 +138,9 @@ def test_a_real_arm_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from vllm_av.demo.process import run_arm
-from vllm_av.demo.settings import Arm, Settings
-run_arm(Arm.NONE, Settings(), Path("no-model"), Path(sys.argv[1]), lambda *p: print(*p, flush=True))
+from vllm_av.demo.settings import Arm, Pair, Settings
+pair = Pair(Path("none"), None)
+run_arm(Arm.NONE, Settings(), pair, Path(sys.argv[1]), lambda *p: print(*p, flush=True))
 """
     parent = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True

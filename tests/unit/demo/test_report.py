@@ -10,8 +10,9 @@ from rich.console import Console
 from vllm_av.demo.comparison import Comparison
 from vllm_av.demo.figures import ArmResult, Coefficients, Drafts, Load, Position
 from vllm_av.demo.report import as_dict, render, sentences
-from vllm_av.demo.settings import Arm, Settings, ask_text, serve_text
+from vllm_av.demo.settings import Arm, Pair, Settings, ask_text, serve_text
 
+_PAIR = Pair(Path("/m"), Path("/d"))
 _SETTINGS = Settings(concurrency=(4,), num_speculative_tokens=2)
 
 
@@ -38,6 +39,7 @@ def _comparison(
     adaptive: float = 1.6,
     settings: Settings = _SETTINGS,
     observed: bool = True,
+    learns: bool = True,
     outputs: tuple[int, ...] = (7, 8),
     core: float = 0.99,
 ) -> Comparison:
@@ -54,11 +56,13 @@ def _comparison(
     learnt = Coefficients(slope=0.51, intercepts=[-0.3, -0.1], refits=2)
     arms = {
         arm: ArmResult(
-            start_seconds=1.0, loads=[load], coefficients=learnt if arm is Arm.ADAPTIVE else None
+            start_seconds=1.0,
+            loads=[load],
+            coefficients=learnt if arm is Arm.ADAPTIVE and learns else None,
         )
         for arm, load in loads.items()
     }
-    return Comparison(settings, Path("/m"), arms)
+    return Comparison(settings, _PAIR, arms)
 
 
 def test_a_slower_arm_is_called_slower() -> None:
@@ -133,7 +137,7 @@ def test_the_text_holds_every_figure(width: int) -> None:
     assert "slope 0.510 after 2 refits" in text
     assert next(line.split() for line in lines if "intercept" in line)[1:] == ["-0.300", "-0.100"]
     assert next(line.split() for line in lines if "predicted, 4" in line)[-2:] == ["0.45", "-"]
-    serve = serve_text(Arm.ADAPTIVE, _SETTINGS, Path("/m"))
+    serve = serve_text(Arm.ADAPTIVE, _SETTINGS, _PAIR)
     assert f"\n{serve}\n" in text
     assert lines[-1] == ask_text()
     assert all(len(line) <= width for line in text.partition("The same over HTTP")[0].splitlines())
@@ -157,3 +161,14 @@ def test_the_first_token_counts_as_no_decode_step() -> None:
     assert load.tokens_per_step == 100 / 50
     only_first = load.model_copy(update={"tokens": 2, "request_steps": 2})
     assert only_first.tokens_per_step is None
+
+
+def test_predictions_are_shown_also_where_nothing_is_learnt() -> None:
+    stream = io.StringIO()
+    render(_comparison(learns=False), Console(file=stream, width=80))
+    text = stream.getvalue()
+    assert "confidence head's predictions" in text
+    assert next(line.split() for line in text.splitlines() if "predicted, 4" in line)[-2:] == [
+        "0.45", "-",
+    ]  # fmt: skip
+    assert "intercept" not in text

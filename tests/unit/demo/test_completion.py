@@ -1,0 +1,75 @@
+"""A carried drafter becomes what vLLM loads: the target's rows are added, a head is left out."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from vllm_av.demo.completion import completed
+from vllm_av.demo.kept import is_whole
+
+_VOCABULARY, _HIDDEN = 12, 4
+_TOKENS = torch.tensor([1, 4, 5, 11])
+_EMBEDDING = torch.arange(_VOCABULARY * _HIDDEN).view(_VOCABULARY, _HIDDEN).bfloat16()
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    folder = tmp_path / "target-0123"
+    folder.mkdir()
+    save_file({"model.embed_tokens.weight": _EMBEDDING}, folder / "model.safetensors")
+    return folder
+
+
+def _drafter(tmp_path: Path, **more: torch.Tensor) -> Path:
+    folder = tmp_path / "drafter"
+    folder.mkdir(exist_ok=True)
+    weights = {"fc.weight": torch.ones(_HIDDEN, _HIDDEN).bfloat16(), **more}
+    save_file(weights, folder / "model.safetensors")
+    config = {"hidden_size": _HIDDEN, "enable_confidence_head": True}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def _offsets() -> torch.Tensor:
+    return _TOKENS - torch.arange(len(_TOKENS))
+
+
+def test_a_complete_drafter_is_taken_as_it_is(tmp_path: Path, target: Path) -> None:
+    drafter = _drafter(tmp_path)
+    assert completed(drafter, target) == drafter
+
+
+def test_the_head_is_the_targets_rows(tmp_path: Path, target: Path, cache: Path) -> None:
+    drafter = _drafter(tmp_path, d2t=_offsets())
+    made = completed(drafter, target)
+    assert made.parent == cache / "checkpoints"
+    assert is_whole(made)
+    carried, weights = (
+        load_file(drafter / "model.safetensors"),
+        load_file(made / "model.safetensors"),
+    )
+    assert torch.equal(weights.pop("lm_head.weight"), _EMBEDDING[_TOKENS])
+    assert weights.keys() == carried.keys()
+    assert all(torch.equal(weights[name], carried[name]) for name in carried)
+    assert completed(drafter, target) == made
+
+
+def test_a_part_can_be_left_out(tmp_path: Path, target: Path) -> None:
+    head = {"confidence_head.proj.weight": torch.ones(1, _HIDDEN)}
+    drafter = _drafter(tmp_path, d2t=_offsets(), **head)
+    whole = completed(drafter, target)
+    made = completed(drafter, target, without="confidence_head.")
+    assert made != whole
+    assert set(load_file(made / "model.safetensors")) == {"fc.weight", "d2t", "lm_head.weight"}
+    assert set(load_file(whole / "model.safetensors")) > set(head)
+    switched = json.loads((made / "config.json").read_text())
+    assert switched == {"hidden_size": _HIDDEN, "enable_confidence_head": False}
+
+
+def test_other_weights_have_another_folder(tmp_path: Path, target: Path) -> None:
+    first = completed(_drafter(tmp_path, d2t=_offsets()), target)
+    extra = {"norm.weight": torch.ones(_HIDDEN)}
+    assert completed(_drafter(tmp_path, d2t=_offsets(), **extra), target) != first

@@ -1,0 +1,71 @@
+"""A drafter's checkpoint with the rows of the target's output head that its vocabulary names.
+
+Rule: weights are copied, never computed: what is loaded is what was trained, bit for bit.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from vllm_av.demo.kept import kept
+
+# Raise it when the checkpoint written from the same sources changes.
+_VERSION = 1
+_WEIGHTS, _CONFIG = "model.safetensors", "config.json"
+_HEAD = "lm_head.weight"
+_TARGETS_HEAD = "model.embed_tokens.weight"  # which is its output head as well
+_MAPPING = "d2t"
+
+
+def completed(drafter: Path, target: Path, *, without: str | None = None) -> Path:
+    """``drafter`` itself where vLLM can load it as it is, else a completed copy in the cache.
+
+    Args:
+        drafter: folder with ``config.json`` and ``model.safetensors``. Its ``d2t``, int64
+            ``[draft vocabulary]``, says how much higher a token's number is in the target's.
+        target: folder of a target whose embedding is its output head, bfloat16
+            ``[vocabulary, hidden]``. Its name stands for its content, as in :mod:`kept`.
+        without: weights whose names begin so are left out, and ``enable_confidence_head`` is
+            switched off with them.
+
+    Raises:
+        SetupError: ``AV-CACHE-DIR`` if the cache cannot be written.
+    """
+    from safetensors import safe_open
+
+    with safe_open(drafter / _WEIGHTS, "pt") as carried:
+        names = set(carried.keys())
+    reduced = _MAPPING in names and _HEAD not in names
+    if not reduced and without is None:
+        return drafter
+    digest = hashlib.sha256(f"{target.name} {without}".encode())
+    for name in (_CONFIG, _WEIGHTS):
+        digest.update((drafter / name).read_bytes())
+    return kept(
+        f"{drafter.name}-{digest.hexdigest()[:16]}-v{_VERSION}",
+        lambda folder: _write(drafter, target, folder, reduced, without),
+    )
+
+
+def _write(drafter: Path, target: Path, folder: Path, reduced: bool, without: str | None) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(drafter / _WEIGHTS)
+    config: dict[str, Any] = json.loads((drafter / _CONFIG).read_text(encoding="utf-8"))
+    if reduced:
+        weights[_HEAD] = _rows(target, weights[_MAPPING])
+    if without is not None:
+        weights = {name: each for name, each in weights.items() if not name.startswith(without)}
+        config["enable_confidence_head"] = False
+    save_file(weights, folder / _WEIGHTS, metadata={"format": "pt"})
+    (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _rows(target: Path, offsets: Any) -> Any:
+    import torch
+    from safetensors import safe_open
+
+    tokens = torch.arange(len(offsets)) + offsets
+    with safe_open(target / _WEIGHTS, "pt") as weights:
+        return weights.get_tensor(_TARGETS_HEAD)[tokens].contiguous()

@@ -1,0 +1,78 @@
+"""Checkpoints that are made once and kept in the cache.
+
+Rule: a folder under its final name is whole. It is written beside and renamed, under a lock that
+the system drops with the process, and it carries the sha256 of each of its files, which are
+compared on every use; one that differs is made anew.
+"""
+
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vllm_av.cache import cache_dir
+
+_MANIFEST = "sha256.json"
+
+
+def kept(name: str, make: Callable[[Path], None]) -> Path:
+    """The folder ``name`` of the cache, from the cache or made now.
+
+    Args:
+        name: has to change whenever what ``make`` writes does.
+        make: called with an existing, empty folder, which it fills.
+
+    Raises:
+        SetupError: ``AV-CACHE-DIR`` if the cache cannot be written.
+    """
+    root = cache_dir() / "checkpoints"
+    root.mkdir(exist_ok=True)
+    final = root / name
+    with _locked(root / f"{name}.lock"):
+        if is_whole(final):
+            return final
+        # Only the lock's holder writes these two, so what lies there was left by a killed process.
+        work, old = root / f"{name}.part", root / f"{name}.old"
+        for leftover in (work, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+        work.mkdir()
+        make(work)
+        _seal(work)
+        if final.exists():
+            final.rename(old)
+        work.rename(final)
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether ``folder`` holds exactly the bytes that were written into it."""
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        return bool(manifest) and all(
+            sha256(folder / name) == digest for name, digest in manifest.items()
+        )
+    except (OSError, ValueError):
+        return False
+
+
+def sha256(file: Path) -> str:
+    """Of the bytes of ``file``, in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _seal(folder: Path) -> None:
+    digests = {file.name: sha256(file) for file in sorted(folder.iterdir())}
+    text = json.dumps(digests, indent=2) + "\n"
+    (folder / _MANIFEST).write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    with file.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
