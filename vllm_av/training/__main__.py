@@ -24,9 +24,17 @@ def main() -> None:
     stages = parser.add_subparsers(dest="stage", required=True)
     for name, text in STAGES.items():
         stages.add_parser(name, help=text)
+    figures = stages.add_parser("measure", help="acceptance in the real engine")
+    figures.add_argument("name", help="as `vllm-av demo --drafter` takes it")
+    figures.add_argument("--checkpoint", type=Path, help="folder; the package's own by default")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    import_module(f"vllm_av.training.{options.stage}").run(options.work)
+    if options.stage == "measure":
+        from vllm_av.training.measure import run
+
+        run(options.work, options.name, options.checkpoint)
+    else:
+        import_module(f"vllm_av.training.{options.stage}").run(options.work)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def _join(folder: Path) -> None:
     rows = [row for row in rows if len(row["answer"]) >= _FEWEST_TOKENS]
     sequences = [(row["prompt"] + row["answer"])[:_MOST_TOKENS] for row in rows]
     lengths = [0, *map(len, sequences)]
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "ids.npy": np.array([token for row in sequences for token in row], np.int32),
         "offsets.npy": np.cumsum(lengths, dtype=np.int64),
         "prompt_lengths.npy": np.array([len(row["prompt"]) for row in rows], np.int32),

@@ -123,7 +123,8 @@ def target_embedding() -> Tensor:
     from safetensors import safe_open
 
     with safe_open(smollm2() / "model.safetensors", "pt") as tensors:
-        return tensors.get_tensor("model.embed_tokens.weight")  # type: ignore[no-any-return]
+        embedding: Tensor = tensors.get_tensor("model.embed_tokens.weight")
+    return embedding
 
 
 def frequent(ids: Tensor, vocabulary_size: int, count: int) -> Tensor:

@@ -69,7 +69,6 @@ def _empty(path: Path, size: int) -> None:
         stream.truncate(size)
 
 
-@torch.inference_mode()
 def _compute(work: Path, path: Path, share: int) -> None:
     """Each ``_PROCESSES``-th batch, in this process."""
     from transformers import AutoModelForCausalLM
@@ -93,7 +92,8 @@ def _compute(work: Path, path: Path, share: int) -> None:
         padded = torch.nn.utils.rnn.pad_sequence(
             [ids[start:end] for start, end in rows], batch_first=True
         )
-        states = model(padded, output_hidden_states=True, use_cache=False).hidden_states
+        with torch.inference_mode():
+            states = model(padded, output_hidden_states=True, use_cache=False).hidden_states
         stacked = torch.stack([*(states[layer] for layer in LAYERS), states[-1]], 2)
         for row, (start, end) in enumerate(rows):
             hidden[start:end] = stacked[row, : end - start]

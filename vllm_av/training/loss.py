@@ -38,7 +38,6 @@ class Loss:
     agreement: Tensor
 
 
-@torch.no_grad()
 def distance(
     drafts: Tensor,
     target: Tensor,
@@ -61,6 +60,7 @@ def distance(
         cross_entropy: ``a``.
         total_variation: ``b``.
     """
+    drafts, target, head = drafts.detach(), target.detach(), head.detach()
     steps = len(drafts)
     gradient = torch.empty_like(drafts)
     sums = torch.zeros(3, steps, dtype=torch.float32)

@@ -1,0 +1,80 @@
+"""The rollout that runs all starts at once, against one chain at a time as the engine has it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vllm_av.training.autoregressive import HIDDEN, Drafter, Window
+from vllm_av.training.data import Batch
+from vllm_av.training.eagle import Eagle
+from vllm_av.training.eagle3 import Eagle3
+
+VOCABULARY = 40
+STEPS = 3
+
+
+@pytest.fixture(scope="module")
+def batch() -> Batch:
+    """Two sequences, of 5 and 8 tokens of prompt, and answers of 10 and 6."""
+    draw = torch.Generator().manual_seed(0)
+    return Batch(
+        ids=torch.randint(0, VOCABULARY, (2, 15), generator=draw),
+        features=torch.randn(2, 15, 4, HIDDEN, generator=draw),
+        lengths=torch.tensor([15, 14]),
+        prompt_lengths=torch.tensor([5, 8]),
+    )
+
+
+@pytest.fixture(scope="module")
+def embedding() -> Tensor:
+    return torch.randn(VOCABULARY, HIDDEN, generator=torch.Generator().manual_seed(1))
+
+
+def _chain(drafter: Drafter, batch: Batch, embedding: Tensor, row: int, start: int) -> list[Tensor]:
+    """What the head reads at each step of the drafts from ``start``, with a growing cache."""
+    ids, features = batch.ids[row : row + 1], batch.features[row : row + 1]
+    states = drafter.states(features[:, : start + 1])
+    embeds = F.embedding(ids[:, 1 : start + 2], embedding)
+    x, residual = drafter.joined(embeds, states)
+    keys, values = drafter.attention.keys_and_values(x, torch.arange(start + 1)[None])
+    outs = []
+    for position in range(start, start + STEPS):
+        at = torch.tensor([[position]])
+        if position > start:
+            x, residual = drafter.joined(
+                F.embedding(ids[:, position + 1 : position + 2], embedding), states
+            )
+            key, value = drafter.attention.keys_and_values(x, at)
+            keys, values = torch.cat([keys, key], 2), torch.cat([values, value], 2)
+        everything = torch.ones(1, 1, 1, keys.shape[2], dtype=torch.bool)
+        read = drafter.attention(x[:, -1:], at, keys, values, everything)
+        out, states = drafter.layer(read, residual[:, -1:])
+        outs.append(out[0, 0])
+    return outs
+
+
+@pytest.mark.parametrize("kind", [Eagle, Eagle3])
+@torch.no_grad()
+def test_side_by_side_is_one_by_one(kind: type[Drafter], batch: Batch, embedding: Tensor) -> None:
+    torch.manual_seed(2)
+    drafter = kind()
+    for parameter in drafter.parameters():
+        if parameter.dim() == 1:  # norms begin as ones, which would hide a missing one
+            parameter.copy_(torch.rand_like(parameter) + 0.5)
+    drafts = drafter(batch, Window.of(batch), embedding, STEPS)
+    for row, first, starts in ((0, 4, (4, 7, 9)), (1, 7, (7, 8))):
+        for start in starts:
+            for step, expected in enumerate(_chain(drafter, batch, embedding, row, start)):
+                found = drafts[step, row, start - first + step]
+                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_window_is_the_answer_as_far_as_its_drafts_are_compared(batch: Batch) -> None:
+    window = Window.of(batch)
+    # From the prompt's last token to the last whose draft is compared at a token before the end.
+    assert window.positions[0].tolist() == [4, 5, 6, 7, 8, 9, 10, 11, 12]
+    assert window.positions[1, window.valid[1]].tolist() == [7, 8, 9, 10, 11]
+    assert window.valid.sum().item() == 14
+    following = window.take(batch.ids, 1)
+    assert following[0].tolist() == batch.ids[0, 5:14].tolist()

@@ -1,0 +1,107 @@
+"""The EAGLE-3 head: three of the target's states through ``fc``, one layer, a reduced vocabulary.
+
+vLLM's ``Eagle3LlamaForCausalLM``: the layer attends over (norm of the token's embedding, norm of
+the state), the state itself is the residual stream, a norm stands before the head; the next
+step's state is what went into that norm. ``fc_norm`` gives each of the target's states a norm of
+its own: they differ in scale by orders of magnitude.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from vllm_av.training.autoregressive import HIDDEN, Attention, Drafter, Mlp, Norm
+from vllm_av.training.data import REDUCED
+from vllm_av.training.features import LAYERS
+from vllm_av.training.heads import Plan, train
+from vllm_av.training.schedule import Schedule
+
+INTERMEDIATE = 896  # 8.0 MB in all
+
+
+class Layer(nn.Module):
+    """Attention over two joined inputs, and MLP."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input_layernorm = Norm()
+        self.hidden_norm = Norm()
+        self.self_attn = Attention(2 * HIDDEN)
+        self.post_attention_layernorm = Norm()
+        self.mlp = Mlp(INTERMEDIATE)
+
+
+class Eagle3(Drafter):
+    """See the module's head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc_norm = nn.ModuleList([Norm() for _ in LAYERS])
+        self.fc = nn.Linear(len(LAYERS) * HIDDEN, HIDDEN, bias=False)
+        self.layers = nn.ModuleList([Layer()])
+        self.norm = Norm()
+        with torch.no_grad():
+            self.fc.weight.mul_(0.3)
+            # The latest of the three states is the nearest to what the head reads.
+            self.fc.weight[:, -HIDDEN:] += 0.8 * torch.eye(HIDDEN)
+            self._layer.self_attn.o_proj.weight.mul_(0.3)
+            self._layer.mlp.down_proj.weight.mul_(0.3)
+
+    @property
+    def _layer(self) -> Layer:
+        layer = self.layers[0]
+        assert isinstance(layer, Layer)
+        return layer
+
+    @property
+    def attention(self) -> Attention:
+        return self._layer.self_attn
+
+    def states(self, features: Tensor) -> Tensor:
+        normed = [norm(features[..., row, :]) for row, norm in enumerate(self.fc_norm)]
+        out: Tensor = self.fc(torch.cat(normed, -1))
+        return out
+
+    def joined(self, embeds: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        layer = self._layer
+        return torch.cat([layer.input_layernorm(embeds), layer.hidden_norm(states)], -1), states
+
+    def layer(self, read: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        residual = residual + read
+        residual = residual + self._layer.mlp(self._layer.post_attention_layernorm(residual))
+        return self.norm(residual), residual
+
+
+def config(target: dict[str, object]) -> dict[str, object]:
+    """The checkpoint's ``config.json``, from the target's."""
+    return target | {
+        "architectures": ["Eagle3LlamaForCausalLM"],
+        "num_hidden_layers": 1,
+        "intermediate_size": INTERMEDIATE,
+        "draft_vocab_size": REDUCED,
+        "tie_word_embeddings": False,
+        "fc_norm": True,
+        "norm_before_residual": False,
+        # vLLM reads the layers here, and their number below.
+        "eagle_aux_hidden_state_layer_ids": list(LAYERS),
+        "eagle_config": {
+            "use_aux_hidden_state": True,
+            "eagle_aux_hidden_state_layer_ids": list(LAYERS),
+        },
+    }
+
+
+PLAN = Plan(
+    name="smollm2-eagle3",
+    drafter=Eagle3,
+    config=config,
+    reduced=True,
+    state_weight=0.0,
+    schedule=Schedule(steps=900, peak=1e-3, rollout=(1, 1, 2, 3, 3, 3)),
+)
+
+
+def run(work: Path) -> None:
+    """Train the head into ``work/smollm2-eagle3``."""
+    train(work, PLAN)

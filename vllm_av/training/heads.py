@@ -1,0 +1,231 @@
+"""Trains one head that drafts a token a step, and writes it as vLLM loads it.
+
+Master weights are float32, the computation bfloat16. The loss of a draft step is
+:func:`vllm_av.training.loss.distance` over the 6,144 most frequent tokens; a head that drafts from
+the whole vocabulary also meets a random sample of the others, each standing for as many as were
+left out, and is drawn towards the target's own state.
+
+Rule: everything random in a step follows from the step's number, so a run that was killed goes on
+to the same weights.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call
+
+from vllm_av.demo.checkpoint import smollm2
+from vllm_av.training.autoregressive import Drafter, Window
+from vllm_av.training.data import Batches, Corpus, open_corpus
+from vllm_av.training.loss import attach, distance
+from vllm_av.training.schedule import Schedule
+from vllm_av.training.whole import written
+
+VERSION = 1
+"""Of this script; a change of what it makes raises it."""
+
+_SAVED_EVERY = 50
+_TOLD_EVERY = 25
+_OTHERS = 1024  # tokens beside the frequent ones, drawn anew each step
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one head is trained.
+
+    Args:
+        name: of its folder.
+        drafter: makes the module; called after the seed is set.
+        config: the checkpoint's ``config.json``, from the target's.
+        reduced: it drafts from the reduced vocabulary alone.
+        state_weight: of the distance between what it puts out and the target's final state.
+        schedule: learning rate and rollout.
+        batch: sequences of a step.
+        discount: of each further draft step: the engine gets there less often.
+        seed: of the first weights.
+    """
+
+    name: str
+    drafter: Callable[[], Drafter]
+    config: Callable[[dict[str, object]], dict[str, object]]
+    reduced: bool
+    state_weight: float
+    schedule: Schedule
+    batch: int = 8
+    discount: float = 0.7
+    seed: int = 0
+
+
+def train(work: Path, plan: Plan) -> None:
+    """Train ``plan`` into ``work / plan.name``; does nothing where that is whole."""
+    folder = work / plan.name
+    if (folder / "training.json").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    torch.manual_seed(plan.seed)
+    run = Run(open_corpus(work), plan)
+    saved = folder / "state.pt"
+    if saved.exists():
+        run.load(torch.load(saved))
+    while run.step < plan.schedule.steps:
+        run.advance()
+        if run.step % _TOLD_EVERY == 0:
+            print(
+                f"{plan.name}: step {run.step} of {plan.schedule.steps}: {run.told()}", flush=True
+            )
+        if run.step % _SAVED_EVERY == 0:
+            with written(saved) as path:
+                torch.save(run.state(), path)
+    export(folder, plan, run)
+
+
+class Run:
+    """A training run at some step."""
+
+    def __init__(self, corpus: Corpus, plan: Plan) -> None:
+        self.step = 0
+        self.averages: dict[str, list[float]] = {}
+        self.drafter = plan.drafter()
+        self._corpus = corpus
+        self._plan = plan
+        self._optimiser = torch.optim.AdamW(
+            self.drafter.parameters(), betas=(0.9, 0.95), weight_decay=0.01
+        )
+        lengths = {
+            number: corpus.offsets[number + 1] - corpus.offsets[number]
+            for number in corpus.sequences(held_out=False)
+        }
+        self._batches = Batches(
+            {n: length - corpus.prompt_lengths[n] for n, length in lengths.items()}, plan.batch
+        )
+
+    def state(self) -> dict[str, object]:
+        """All that :meth:`load` needs to go on."""
+        return {
+            "step": self.step,
+            "averages": self.averages,
+            "drafter": self.drafter.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+        }
+
+    def load(self, state: dict[str, object]) -> None:
+        """Go on from ``state``."""
+        self.step = state["step"]  # type: ignore[assignment]
+        self.averages = state["averages"]  # type: ignore[assignment]
+        self.drafter.load_state_dict(state["drafter"])
+        self._optimiser.load_state_dict(state["optimiser"])
+
+    def told(self) -> str:
+        """Running averages, by draft step."""
+        return ", ".join(
+            f"{name} {' '.join(f'{value:.3f}' for value in values)}"
+            for name, values in self.averages.items()
+        )
+
+    def advance(self) -> None:
+        """One step of the optimiser."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = self._plan.schedule.learning_rate(self.step)
+        self._optimiser.zero_grad()
+        self._loss().backward()
+        torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), 1.0)
+        self._optimiser.step()
+        self.step += 1
+
+    def _loss(self) -> Tensor:
+        """A scalar with the loss's gradient."""
+        corpus, plan = self._corpus, self._plan
+        batch = corpus.batch(self._batches[self.step])
+        window = Window.of(batch)
+        steps = plan.schedule.draft_steps(self.step)
+        narrow = {name: p.bfloat16() for name, p in self.drafter.named_parameters()}
+        drafts = functional_call(self.drafter, narrow, (batch, window, corpus.embedding, steps))
+        rows = window.valid
+        drafts = drafts[:, rows]
+        target = window.take(batch.features[..., 3, :], 1)[rows]
+        # Step s has no draft for the first s positions of the window.
+        place = torch.arange(rows.shape[1]).expand_as(rows)[rows]
+        weights = (place >= torch.arange(steps)[:, None]).float()
+        weights *= plan.discount ** torch.arange(steps)[:, None] / len(place)
+        head, bias = self._head()
+        loss = distance(drafts.detach(), target, weights, head, bias=bias)
+        self._note("cross-entropy", loss.cross_entropy)
+        self._note("acceptance", loss.acceptance)
+        self._note("agreement", loss.agreement)
+        total = attach(drafts, loss.gradient)
+        if plan.state_weight:
+            apart = F.smooth_l1_loss(
+                drafts.float(), target.float().expand_as(drafts), reduction="none"
+            )
+            apart = (apart.mean(-1) * weights).sum()
+            self._note("state", apart.detach()[None])
+            total = total + plan.state_weight * apart
+        return total
+
+    def _head(self) -> tuple[Tensor, Tensor | None]:
+        """Rows of the output head for this step, and what is added to their logits."""
+        corpus = self._corpus
+        frequent = corpus.vocabulary
+        if self._plan.reduced:
+            return corpus.embedding[frequent], None
+        generator = torch.Generator().manual_seed(self.step)
+        size = len(corpus.embedding)
+        rest = torch.ones(size, dtype=torch.bool)
+        rest[frequent] = False
+        others = rest.nonzero()[:, 0]
+        drawn = others[torch.randperm(len(others), generator=generator)[:_OTHERS]]
+        bias = torch.zeros(len(frequent) + _OTHERS)
+        bias[len(frequent) :] = math.log(len(others) / _OTHERS)
+        return corpus.embedding[torch.cat([frequent, drawn])], bias
+
+    def _note(self, name: str, values: Tensor) -> None:
+        """Running averages, each begun at the first value of its draft step."""
+        known = self.averages.setdefault(name, [])
+        for place, value in enumerate(values.tolist()):
+            if place == len(known):
+                known.append(value)
+            known[place] += 0.05 * (value - known[place])
+
+
+def export(folder: Path, plan: Plan, run: Run) -> None:
+    """``model.safetensors``, ``config.json``, and ``training.json`` last."""
+    from safetensors.torch import save_file
+
+    corpus = run._corpus
+    tensors = {name: p.detach().bfloat16() for name, p in run.drafter.named_parameters()}
+    if plan.reduced:
+        # vLLM adds to each draft token's own number.
+        tensors["d2t"] = offsets(corpus.vocabulary)
+    with written(folder / "model.safetensors") as path:
+        save_file(tensors, path, metadata={"format": "pt"})
+        path.chmod(0o644)
+    target = json.loads((smollm2() / "config.json").read_text(encoding="utf-8"))
+    with written(folder / "config.json") as path:
+        path.write_text(json.dumps(plan.config(target), indent=2) + "\n", encoding="utf-8")
+    described = {
+        "version": VERSION,
+        "seed": plan.seed,
+        "schedule": asdict(plan.schedule),
+        "batch": plan.batch,
+        "discount": plan.discount,
+        "state_weight": plan.state_weight,
+        "sequences": len(corpus.sequences(held_out=False)),
+        "tokens": sum(
+            corpus.offsets[n + 1] - corpus.offsets[n] for n in corpus.sequences(held_out=False)
+        ),
+        "averages": run.averages,
+    }
+    with written(folder / "training.json") as path:
+        path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+
+
+def offsets(vocabulary: Tensor) -> Tensor:
+    """``d2t``: what to add to a draft token's number to get the target's; int64, as given."""
+    return vocabulary - torch.arange(len(vocabulary))
