@@ -68,9 +68,15 @@ def train(work: Path, plan: Plan) -> None:
     if (folder / "training.json").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
+    corpus = open_corpus(work)
+    export(folder, plan, corpus, fit(folder, plan, corpus))
+
+
+def fit(folder: Path, plan: Plan, corpus: Corpus) -> "Run":
+    """Train to the end of the schedule, from where an earlier run was killed if ``folder`` says."""
     torch.set_num_threads(1)
     torch.manual_seed(plan.seed)
-    run = Run(open_corpus(work), plan)
+    run = Run(corpus, plan)
     saved = folder / "state.pt"
     if saved.exists():
         run.load(torch.load(saved))
@@ -83,7 +89,7 @@ def train(work: Path, plan: Plan) -> None:
         if run.step % _SAVED_EVERY == 0:
             with written(saved) as path:
                 torch.save(run.state(), path)
-    export(folder, plan, run)
+    return run
 
 
 class Run:
@@ -181,8 +187,8 @@ class Run:
         rest[frequent] = False
         others = rest.nonzero()[:, 0]
         drawn = others[torch.randperm(len(others), generator=generator)[:_OTHERS]]
-        bias = torch.zeros(len(frequent) + _OTHERS)
-        bias[len(frequent) :] = math.log(len(others) / _OTHERS)
+        bias = torch.zeros(len(frequent) + len(drawn))
+        bias[len(frequent) :] = math.log(len(others) / len(drawn))
         return corpus.embedding[torch.cat([frequent, drawn])], bias
 
     def _note(self, name: str, values: Tensor) -> None:
@@ -194,11 +200,10 @@ class Run:
             known[place] += 0.05 * (value - known[place])
 
 
-def export(folder: Path, plan: Plan, run: Run) -> None:
+def export(folder: Path, plan: Plan, corpus: Corpus, run: Run) -> None:
     """``model.safetensors``, ``config.json``, and ``training.json`` last."""
     from safetensors.torch import save_file
 
-    corpus = run._corpus
     tensors = {name: p.detach().bfloat16() for name, p in run.drafter.named_parameters()}
     if plan.reduced:
         # vLLM adds to each draft token's own number.

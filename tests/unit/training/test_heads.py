@@ -1,0 +1,97 @@
+"""A training run of a head: what it makes does not depend on being killed on the way."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from vllm_av.training import heads
+from vllm_av.training.autoregressive import HIDDEN
+from vllm_av.training.data import Corpus
+from vllm_av.training.eagle import Eagle
+from vllm_av.training.heads import Plan, Run, fit, offsets
+from vllm_av.training.schedule import Schedule
+
+VOCABULARY = 64
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    """Five sequences of which one is held out."""
+    draw = torch.Generator().manual_seed(0)
+    lengths = [14, 15, 16, 17, 18]
+    ends = torch.tensor([0, *lengths]).cumsum(0).tolist()
+    return Corpus(
+        ids=torch.randint(0, VOCABULARY, (ends[-1],), generator=draw),
+        offsets=ends,
+        prompt_lengths=[4, 5, 4, 5, 4],
+        workload=["docs"] * 5,
+        temperature=[1.0] * 5,
+        held_out=[False, False, True, False, False],
+        features=torch.randn(ends[-1], 4, HIDDEN, generator=draw).bfloat16(),
+        embedding=(torch.randn(VOCABULARY, HIDDEN, generator=draw) / 24).bfloat16(),
+        vocabulary=torch.arange(0, VOCABULARY, 3),
+    )
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    """Five steps of a head that drafts from the whole vocabulary."""
+    schedule = Schedule(steps=5, peak=1e-3, warm_up=2, rollout=(1, 2))
+    return Plan("head", Eagle, dict, False, 0.2, schedule, batch=2)
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Corpus, plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return fit(tmp_path_factory.mktemp("whole"), plan, corpus)
+
+
+def test_a_killed_run_goes_on_to_the_same_weights(
+    corpus: Corpus, plan: Plan, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "_SAVED_EVERY", 2)
+    advance = Run.advance
+
+    def killed(run: Run) -> None:
+        if run.step == 3:
+            raise KeyboardInterrupt
+        advance(run)
+
+    monkeypatch.setattr(Run, "advance", killed)
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path, plan, corpus)
+    seen = []
+    monkeypatch.setattr(Run, "advance", lambda run: (seen.append(run.step), advance(run)))
+    resumed = fit(tmp_path, plan, corpus)
+    assert seen == [2, 3, 4]  # what was done after the last save is done again
+    for name, parameter in whole.drafter.state_dict().items():
+        assert torch.equal(parameter, resumed.drafter.state_dict()[name]), name
+    assert resumed.averages == whole.averages
+
+
+def test_training_brings_the_drafts_nearer(corpus: Corpus, plan: Plan) -> None:
+    run = Run(corpus, plan)
+    run.advance()
+    first = run.averages["cross-entropy"][0]
+    for _ in range(15):
+        run.step = 0  # the same batch at the same rate
+        run.advance()
+    assert run.averages["cross-entropy"][0] < first - 0.1
+
+
+def test_an_offset_leads_from_a_draft_token_to_the_targets() -> None:
+    vocabulary = torch.tensor([2, 3, 7, 11])
+    drafted = torch.tensor([3, 0])
+    assert (drafted + offsets(vocabulary)[drafted]).tolist() == [11, 2]
+
+
+@pytest.mark.parametrize(("step", "rate", "rollout"), [(0, 0.5, 1), (1, 1.0, 1), (9, 0.02, 3)])
+def test_the_schedule(step: int, rate: float, rollout: int) -> None:
+    schedule = Schedule(steps=10, peak=2.0, warm_up=2, rollout=(1, 3))
+    assert schedule.learning_rate(step) / 2.0 == pytest.approx(rate, abs=0.03)
+    assert schedule.draft_steps(step) == rollout
+
+
+def test_the_rollout_grows_at_equal_shares_of_the_run() -> None:
+    schedule = Schedule(steps=7, peak=1.0, rollout=(1, 2, 3))
+    assert [schedule.draft_steps(step) for step in range(7)] == [1, 1, 1, 2, 2, 3, 3]
