@@ -26,11 +26,12 @@ PYTEST033 := VLLM_CACHE_ROOT="$(CURDIR)/.venv-033/cache" $(BIN033)/pytest
 TESTS := $(wildcard $(addprefix tests/,unit contract kernels engine))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-033 demo test test-033 test-full bench check lock clean
+.PHONY: help setup setup-033 demo drafters test test-033 test-full bench check lock clean
 
 help:
 	@echo "make demo       set up, then run a real model in three arms and compare them (minutes);"
 	@echo "                DRAFTER=name takes another drafter, TEMPERATURE=0 another temperature"
+	@echo "make drafters   train the package's drafters anew, or DRAFTER=name (an hour each)"
 	@echo "make test       set up, check, then the tests: fast ones first"
 	@echo "make test-033   the engine tests on vLLM 0.33.0, set up as far as a CPU can run it"
 	@echo "make test-full  what make test leaves out for its length"
@@ -52,6 +53,10 @@ setup-033: setup
 demo: setup
 	@$(BIN)/vllm-av demo $(if $(DRAFTER),--drafter $(DRAFTER)) \
 		$(if $(TEMPERATURE),--temperature $(TEMPERATURE))
+
+# Each is trained after what it needs; what is whole in build/drafters is kept.
+drafters: setup
+	@$(BIN)/python -m vllm_av.training $(or $(DRAFTER),all)
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -1,40 +1,93 @@
-"""``python -m vllm_av.training STAGE [--work FOLDER]``: one stage of making the drafters.
+"""``python -m vllm_av.training STAGE [--work FOLDER]``: makes the drafters, or one of them.
 
-Rule: a stage is a module of this room with ``run(work)``, imported only when it is asked for; it
-does nothing where what it makes is whole, and goes on where it was killed.
+``measure NAME`` gives a drafter's acceptance in the real engine, ``install`` takes what was trained
+over into the package.
+
+Rule: a stage is a module of this room with ``run(work)``, imported only when it is wanted; it does
+nothing where what it makes is whole, and goes on where it was killed.
 """
 
 import argparse
+import shutil
+from dataclasses import dataclass
 from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 
+from vllm_av.demo.drafter import DRAFTERS, find
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a module of this room makes.
+
+    Args:
+        text: for a reader.
+        needs: stages whose work it reads.
+    """
+
+    text: str
+    needs: tuple[str, ...] = ()
+
+
 STAGES = {
-    "corpus": "what the target answers to the training prompts",
-    "features": "the target's hidden states over the corpus",
-    "eagle": "the EAGLE head",
-    "eagle3": "the EAGLE-3 head",
+    "corpus": Stage("what the target answers to the training prompts"),
+    "features": Stage("the target's hidden states over the corpus", ("corpus",)),
+    "eagle": Stage("the EAGLE head", ("features",)),
+    "eagle3": Stage("the EAGLE-3 head", ("features",)),
+    "dflash": Stage("the DFlash drafter", ("features",)),
+    "dspark": Stage("the DSpark drafter, from DFlash's weights", ("dflash",)),
+    "mtp": Stage("a small target with its MTP layer"),
+    "draft_model": Stage("the small draft model", ("corpus",)),
 }
-"""Module of each stage, and what it makes; in the order that they need one another."""
+"""By module."""
+
+_FILES = ("config.json", "model.safetensors")
+
+
+def make(stage: str, work: Path) -> None:
+    """Run ``stage`` after all that it needs."""
+    for needed in STAGES[stage].needs:
+        make(needed, work)
+    import_module(f"vllm_av.training.{stage}").run(work)
+
+
+def install(name: str, work: Path) -> None:
+    """Copy what was trained of the drafter ``name`` into the package's data."""
+    folder = find(name).folder
+    carried = Path(str(files("vllm_av").joinpath("data", folder)))
+    carried.mkdir(parents=True, exist_ok=True)
+    for file in sorted((work / folder).iterdir()):
+        if file.name in _FILES or file.name.startswith("tokenizer"):
+            shutil.copyfile(file, carried / file.name)
 
 
 def main() -> None:
-    """Run the stage that the command line names."""
+    """Do what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m vllm_av.training")
     parser.add_argument("--work", type=Path, default=Path("build/drafters"), help="folder")
-    stages = parser.add_subparsers(dest="stage", required=True)
-    for name, text in STAGES.items():
-        stages.add_parser(name, help=text)
-    figures = stages.add_parser("measure", help="acceptance in the real engine")
-    figures.add_argument("name", help="as `vllm-av demo --drafter` takes it")
-    figures.add_argument("--checkpoint", type=Path, help="folder; the package's own by default")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("all", help="every drafter")
+    for name, stage in STAGES.items():
+        verbs.add_parser(name, help=stage.text)
+    measured = verbs.add_parser("measure", help="acceptance in the real engine")
+    measured.add_argument("name", choices=DRAFTERS)
+    measured.add_argument("--checkpoint", type=Path, help="folder; the package's own by default")
+    verbs.add_parser("install", help="take it over into the package").add_argument(
+        "name", choices=DRAFTERS
+    )
     options = parser.parse_args()
-    options.work.mkdir(parents=True, exist_ok=True)
-    if options.stage == "measure":
+    work: Path = options.work
+    work.mkdir(parents=True, exist_ok=True)
+    if options.verb == "measure":
         from vllm_av.training.measure import run
 
-        run(options.work, options.name, options.checkpoint)
+        run(work, options.name, options.checkpoint)
+    elif options.verb == "install":
+        install(options.name, work)
     else:
-        import_module(f"vllm_av.training.{options.stage}").run(options.work)
+        for name in STAGES if options.verb == "all" else [options.verb]:
+            make(name, work)
 
 
 if __name__ == "__main__":
