@@ -54,13 +54,14 @@ def measure(
     }
     if not drafter.own_target:
         speculation["model"] = str(completed(folder, target, without=drafter.without))
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
     llm = LLM(
         str(target),
         dtype="bfloat16",
         seed=0,
         enforce_eager=True,
         enable_prefix_caching=False,
-        max_model_len=1024,
+        max_model_len=min(1024, config["max_position_embeddings"]),
         max_num_seqs=24,
         max_num_batched_tokens=1024,
         kv_cache_memory_bytes=1 << 30,
