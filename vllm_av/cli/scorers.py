@@ -1,4 +1,4 @@
-"""``vllm-av scorers``: which scorers there are, what each needs, and what ``auto`` chooses."""
+"""``vllm-av scorers``: which there are, what each needs, and what ``auto`` takes for a drafter."""
 
 from typing import Annotated
 
@@ -6,6 +6,7 @@ import typer
 
 from vllm_av.cli.output import emit, mistakes
 from vllm_av.doctor.settings import plain
+from vllm_av.scorers.by_drafter import by_drafter, lines
 from vllm_av.scorers.listing import Choice, Entry, choices, entries
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -25,6 +26,7 @@ def scorers(
         answer = {
             "scorers": [entry.as_dict() for entry in listed],
             "auto": [choice.as_dict() for choice in auto],
+            "drafters": [row.as_dict() for row in by_drafter()],
         }
         emit(answer, as_json=as_json, text=lambda: _print(listed, auto))
 
@@ -37,3 +39,6 @@ def _print(listed: list[Entry], auto: list[Choice]) -> None:
     typer.echo("\nauto")
     for choice in auto:
         typer.echo(f"  {choice.line()}")
+    typer.echo("")
+    for line in lines():
+        typer.echo(line)

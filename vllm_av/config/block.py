@@ -15,12 +15,11 @@ from pydantic import BaseModel, ValidationError
 from vllm_av.config.fields import Path, allowed, default_of, keys_of, model_at
 from vllm_av.config.model import MAX_POSITIONS, AdaptiveVerificationConfig
 from vllm_av.config.text import shown
+from vllm_av.drafters import HEAD_METHODS
 from vllm_av.errors import Code, ConfigError
 from vllm_av.scorers.registry import AUTO, names
 
 BLOCK = "adaptive_verification_config"
-HEAD_METHODS = frozenset({"dspark"})
-"""The methods whose checkpoints can hold a confidence head."""
 MOST = 100
 """Mistakes that are told; of more it is only said that they are there."""
 _HEAD = "confidence_head"

@@ -15,20 +15,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from vllm_av.config.block import BLOCK, Facts, Verdict, canonical, examine_block, limited
 from vllm_av.config.text import shown
+from vllm_av.drafters import KEPT, WITHOUT_ESTIMATES, drafter_type
 from vllm_av.errors import Code, ConfigError
 
 FLAG = "enable_adaptive_verification"
 ARGUMENT = "--speculative-config"
 _OURS = (BLOCK, FLAG)
 _WHOLE = frozenset({*_OURS, "draft_sample_method", "method", "model", "num_speculative_tokens"})
-WITHOUT_ESTIMATES = frozenset(
-    {"ngram", "ngram_gpu", "suffix", "custom_class", "extract_hidden_states"}
-)
-"""The methods whose speculators in vLLM estimate no acceptance.
-
-vLLM's ``SpeculativeConfig`` keeps each of them where it is written; see
-``patches/*/core/refuse-methods-without-estimates.patch``.
-"""
 _BOOL = TypeAdapter(bool)  # as vLLM's own config reads it
 
 
@@ -115,7 +108,7 @@ def examine_spec(spec: Mapping[Any, Any], *, know_method: bool = True) -> Verdic
     Args:
         spec: keys with dashes or underscores, as vLLM takes both.
         know_method: whether ``method`` is the last word; vLLM may still find another one,
-            except for :data:`WITHOUT_ESTIMATES`.
+            except for :data:`vllm_av.drafters.KEPT`.
     """
     keys = [_spelt(key) for key in spec]
     errors = [_twice(key) for key, times in Counter(keys).items() if times > 1 and key in _OURS]
@@ -130,7 +123,7 @@ def examine_spec(spec: Mapping[Any, Any], *, know_method: bool = True) -> Verdic
     count, method = spec.get("num_speculative_tokens"), spec.get("method")
     if not isinstance(method, str):
         method = None
-    if on and method in WITHOUT_ESTIMATES:
+    if on and method in WITHOUT_ESTIMATES and (know_method or method in KEPT):
         errors.append(_no_estimates(method))
         method = None  # said once
     if block is not None and not on:
@@ -194,10 +187,13 @@ def _twice(key: str) -> ConfigError:
     )
 
 
-def _no_estimates(method: object) -> ConfigError:
+def _no_estimates(method: str) -> ConfigError:
+    row = drafter_type(method)
+    why = f" ({row.refusal})" if row else ""
     return ConfigError(
         Code.CONFIG_METHOD,
-        given=f"{FLAG} is true, with the method {shown(method)}, which estimates no acceptance",
+        given=f"{FLAG} is true, with the method {shown(method)}, which estimates no acceptance"
+        + why,
         allowed="adaptive verification with EAGLE, MTP, DFlash, DSpark or a draft model",
         fix=f"set {FLAG} to false, or draft with one of these",
     )

@@ -81,7 +81,8 @@ def _create(inputs: Any) -> "GuardedScorer":
     scorer.on_failure = note.leave
     in_force = canonical(config.model_copy(update={"scorer": selection.name}))
     log.info_once(
-        "Adaptive verification: scorer %s (%s), settings %s",
+        "Adaptive verification: drafter %s, scorer %s (%s), settings %s",
+        _drafter(spec, has_head=context.confidence_head is not None),
         selection.name,
         selection.reason,
         json.dumps(in_force),
@@ -100,3 +101,20 @@ def _create(inputs: Any) -> "GuardedScorer":
             selection.name,
         )
     return scorer
+
+
+def _drafter(spec: Any, *, has_head: bool) -> str:
+    """The drafter of vLLM's ``SpeculativeConfig``, for people."""
+    from vllm_av.drafters import drafter_type
+
+    draft = spec.draft_model_config
+    modules = getattr(draft.hf_config, "num_nextn_predict_layers", 1)
+    row = drafter_type(
+        spec.method,
+        draft.architectures,
+        model_type=draft.hf_config.model_type,
+        mtp_modules=min(modules, spec.num_speculative_tokens),
+        parallel=spec.parallel_drafting,
+        has_head=has_head,
+    )
+    return row.title if row else str(spec.method)

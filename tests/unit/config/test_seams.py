@@ -393,8 +393,15 @@ class TestFactory:
 
     @staticmethod
     def create(block: dict[str, Any]) -> Any:
+        hf_config = SimpleNamespace(model_type="qwen3")
         spec = SimpleNamespace(
-            adaptive_verification_config=block, num_speculative_tokens=3, method="dspark"
+            adaptive_verification_config=block,
+            num_speculative_tokens=3,
+            method="dspark",
+            parallel_drafting=True,
+            draft_model_config=SimpleNamespace(
+                architectures=["Qwen3DSparkModel"], hf_config=hf_config
+            ),
         )
         inputs = SimpleNamespace(
             vllm_config=SimpleNamespace(speculative_config=spec),
@@ -419,6 +426,8 @@ class TestFactory:
         self.create({})
         self.create({"scorer": "online_estimator", "estimator": {"damping": 5}})
         (_, auto), (_, named) = log.lines
+        head = "drafter DSpark with its head, scorer confidence_head (the drafter's checkpoint"
+        assert auto.startswith(f"Adaptive verification: {head}")
         assert json.loads(auto.partition("settings ")[2]) == {
             "scorer": "confidence_head",
             "allow_lossy": False,

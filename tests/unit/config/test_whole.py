@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from vllm_av.config.whole import WITHOUT_ESTIMATES, argument, examine, examine_spec
+from vllm_av.config.whole import argument, examine, examine_spec
+from vllm_av.drafters import KEPT, WITHOUT_ESTIMATES, drafter_type
 from vllm_av.errors import Code, ConfigError
 from vllm_av.seams.arguments import check
 from vllm_av.seams.contract import Seams
@@ -112,11 +113,24 @@ def test_a_method_that_vllm_may_still_change_decides_nothing() -> None:
     assert verdict.config is not None
 
 
-@pytest.mark.parametrize("method", sorted(WITHOUT_ESTIMATES))
+@pytest.mark.parametrize("method", sorted(KEPT))
 def test_a_method_without_estimates_is_refused_before_vllm_reads_it(method: str) -> None:
     with pytest.raises(ConfigError, match="which estimates no acceptance") as caught:
         check({**ON, "method": method}, Seams.ALL)
     assert caught.value.code is Code.CONFIG_METHOD
+
+
+@pytest.mark.parametrize("method", sorted(WITHOUT_ESTIMATES))
+def test_a_method_without_estimates_is_refused_with_its_reason(method: str) -> None:
+    (error,) = examine({**ON, "method": method}).errors
+    row = drafter_type(method)
+    assert row is not None
+    assert error.code is Code.CONFIG_METHOD
+    assert f"({row.refusal})" in error.given
+
+
+def test_a_method_that_vllm_may_replace_is_left_to_it() -> None:
+    check({**ON, "method": "medusa"}, Seams.ALL)
 
 
 def test_many_wrong_outer_keys_are_told_in_short() -> None:

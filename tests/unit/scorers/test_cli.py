@@ -9,6 +9,8 @@ import pytest
 
 from tests.unit.scorers.conftest import Install
 from vllm_av.cli import app as cli
+from vllm_av.drafters import TYPES
+from vllm_av.scorers.by_drafter import lines
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -62,6 +64,39 @@ def test_auto_is_shown_for_each_case(run: Run) -> None:
         (False, False): None,
     }
     assert all(choice["reason"] for choice in choices)
+
+
+def test_every_drafter_has_a_scorer_or_a_reason_against_it(run: Run) -> None:
+    rows = {row["name"]: row for row in json.loads(run("--json")[1])["drafters"]}
+    assert rows.keys() == {row.name for row in TYPES}
+    assert {name: row["scorer"] for name, row in rows.items() if row["scorer"]} == {
+        **dict.fromkeys(["eagle", "eagle3", "draft-model"], "online_estimator"),
+        **dict.fromkeys(["mtp", "multi-module-mtp", "gemma4-mtp"], "online_estimator"),
+        **dict.fromkeys(["dflash", "dflash2", "lilicorr", "dspark-headless"], "online_estimator"),
+        "dspark": "confidence_head",
+    }
+    assert all(row["reason"] and row["drafting"] for row in rows.values())
+    assert rows["dflash2"] | {"reason": "", "drafting": ""} == {
+        "name": "dflash2",
+        "title": "DFlash2",
+        "methods": ["dflash"],
+        "architectures": ["DFlash2DraftModel", "DFlash2BeamDraftModel"],
+        "speculator": "DFlash2Speculator",
+        "vllm": ["0.32.0", "0.33.0"],
+        "draft_logits": "candidates",
+        "local_argmax_spares_logits": False,
+        "confidence_head": "never",
+        "passes": "one",
+        "drafting": "",
+        "start": {
+            "slope": 0.44,
+            "intercept": -0.16,
+            "source": "Muse-Glimmer with DFlash2: .443, -.158 (vLLM 52228)",
+        },
+        "scorer": "online_estimator",
+        "reason": "",
+    }
+    assert run()[1].endswith("\n" + "".join(f"{line}\n" for line in lines()))
 
 
 def test_the_text_names_each_scorer_and_each_case(run: Run) -> None:
