@@ -9,7 +9,7 @@ import vllm_av.doctor
 
 ROOT = Path(vllm_av.__file__).parent
 HEAVY = ("vllm", "torch", "triton", "llvmlite", "transformers")
-MAY_IMPORT_VLLM = ("cpu", "demo", "plugin.py", "seams", "triton_shim")
+MAY_IMPORT_VLLM = ("cpu", "demo", "plugin.py", "seams", "training", "triton_shim")
 # cli/demo.py and __main__.py belong to what they start; a scorer imports the estimator's kernels.
 NOT_LIGHT = {
     ("cli", "demo.py"),
