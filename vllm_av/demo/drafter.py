@@ -60,7 +60,7 @@ _ALL = (
         f"{_SMOLLM2} a DSpark drafter without a confidence head",
         without="confidence_head.",
     ),
-    Drafter("draft_model", "smollm2-draft", "draft_model", f"{_SMOLLM2} a small draft model"),
+    Drafter("draft-model", "smollm2-draft", "draft_model", f"{_SMOLLM2} a small draft model"),
 )
 DRAFTERS = {drafter.name: drafter for drafter in _ALL}
 
