@@ -71,6 +71,24 @@ def test_float_operators(both, x, y, op):
 
 
 @triton.jit
+def _pythons_extremes(x_ptr, y_ptr, out_ptr, N: tl.constexpr):
+    for i in range(min(N, max(4, 7))):
+        x = tl.load(x_ptr + i)
+        y = tl.load(y_ptr + i)
+        tl.store(out_ptr + i, max(0, x - 1) + min(x, y, 100))
+
+
+@pytest.mark.parametrize("x", [torch.int32, torch.int64])
+@pytest.mark.parametrize("y", [torch.int32, torch.int64])
+def test_min_and_max_of_python_take_scalars(both, x, y):
+    a = torch.tensor([-3, 0, 1, 2, 50, 400, 7, 1], dtype=x)
+    b = torch.tensor([5, -6, 300, 1, 60, 500, 7, 1], dtype=y)
+    out = torch.full((8,), -9, dtype=torch.int64)
+    both(_pythons_extremes, (1,), a, b, out, N)
+    assert out.tolist() == [-3, -6, 1, 2, 99, 499, 13, -9]
+
+
+@triton.jit
 def _weak(x_ptr, out_ptr, N: tl.constexpr):
     i = tl.arange(0, N)
     x = tl.load(x_ptr + i)

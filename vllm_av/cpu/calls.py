@@ -7,6 +7,7 @@ arguments given, so that constant arguments fold there.
 import ast
 import inspect
 from abc import abstractmethod
+from functools import reduce
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +20,7 @@ from vllm_av.cpu.ops import Unsupported
 from vllm_av.cpu.values import Block, Const, Env, Scalar, Value, describe
 
 _MAX_DEPTH = 40
-# Plain Python functions of constants.
+# Plain Python functions, of constants.
 _PURE = {"range", "min", "max", "len", "float", "int", "bool", "abs", "isinstance", "str", "tuple"}
 
 
@@ -77,6 +78,11 @@ class Calls(Expressions):
     ) -> Value:
         if function in (float, int, bool) and args and isinstance(args[0], Scalar | Block):
             raise Unsupported(f"`{ast.unparse(node)}` of a tensor")
+        if function in (min, max) and any(isinstance(a, Scalar | Block) for a in args):
+            if len(args) < 2 or keywords:
+                raise Unsupported(f"`{ast.unparse(node)}` of a tensor")
+            extreme = self.tl_minimum if function is min else self.tl_maximum
+            return reduce(extreme, args)  # as in Triton
         named = getattr(function, "__name__", "")
         allowed = named in _PURE or type(function).__name__ == "ConstexprFunction"
         allowed |= isinstance(function, type) and issubclass(function, tl.dtype | tl.constexpr)
