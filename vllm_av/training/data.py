@@ -120,11 +120,16 @@ def open_corpus(work: Path) -> Corpus:
 
 def target_embedding() -> Tensor:
     """bfloat16 ``[49152, 576]``: SmolLM2's embedding, which is its output head too."""
+    return target_tensor("model.embed_tokens.weight")
+
+
+def target_tensor(name: str) -> Tensor:
+    """SmolLM2's weight ``name``, bfloat16."""
     from safetensors import safe_open
 
     with safe_open(smollm2() / "model.safetensors", "pt") as tensors:
-        embedding: Tensor = tensors.get_tensor("model.embed_tokens.weight")
-    return embedding
+        tensor: Tensor = tensors.get_tensor(name)
+    return tensor
 
 
 def frequent(ids: Tensor, vocabulary_size: int, count: int) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vllm_av.training.autoregressive import HIDDEN, Attention, Drafter, Mlp, Norm
-from vllm_av.training.data import REDUCED
+from vllm_av.training.data import REDUCED, target_tensor
 from vllm_av.training.features import LAYERS
 from vllm_av.training.heads import Plan, train
 from vllm_av.training.schedule import Schedule
@@ -73,6 +73,14 @@ class Eagle3(Drafter):
         return self.norm(residual), residual
 
 
+def started() -> Eagle3:
+    """A head whose last norm is the target's: its logits begin at the right scale."""
+    head = Eagle3()
+    with torch.no_grad():
+        head.norm.weight.copy_(target_tensor("model.norm.weight"))
+    return head
+
+
 def config(target: dict[str, object]) -> dict[str, object]:
     """The checkpoint's ``config.json``, from the target's."""
     return target | {
@@ -94,11 +102,11 @@ def config(target: dict[str, object]) -> dict[str, object]:
 
 PLAN = Plan(
     name="smollm2-eagle3",
-    drafter=Eagle3,
+    drafter=started,
     config=config,
     reduced=True,
     state_weight=0.0,
-    schedule=Schedule(steps=900, peak=1e-3, rollout=(1, 1, 2, 3, 3, 3)),
+    schedule=Schedule(steps=1200, peak=2e-3, rollout=(1, 1, 1, 2, 3, 3)),
 )
 
 
