@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from tests.chains import chain
 from vllm_av.training.autoregressive import HIDDEN, Drafter, Window
 from vllm_av.training.data import Batch
 from vllm_av.training.eagle import Eagle
@@ -31,29 +31,6 @@ def embedding() -> Tensor:
     return torch.randn(VOCABULARY, HIDDEN, generator=torch.Generator().manual_seed(1))
 
 
-def _chain(drafter: Drafter, batch: Batch, embedding: Tensor, row: int, start: int) -> list[Tensor]:
-    """What the head reads at each step of the drafts from ``start``, with a growing cache."""
-    ids, features = batch.ids[row : row + 1], batch.features[row : row + 1]
-    states = drafter.states(features[:, : start + 1])
-    embeds = F.embedding(ids[:, 1 : start + 2], embedding)
-    x, residual = drafter.joined(embeds, states)
-    keys, values = drafter.attention.keys_and_values(x, torch.arange(start + 1)[None])
-    outs = []
-    for position in range(start, start + STEPS):
-        at = torch.tensor([[position]])
-        if position > start:
-            x, residual = drafter.joined(
-                F.embedding(ids[:, position + 1 : position + 2], embedding), states
-            )
-            key, value = drafter.attention.keys_and_values(x, at)
-            keys, values = torch.cat([keys, key], 2), torch.cat([values, value], 2)
-        everything = torch.ones(1, 1, 1, keys.shape[2], dtype=torch.bool)
-        read = drafter.attention(x[:, -1:], at, keys, values, everything)
-        out, states = drafter.layer(read, residual[:, -1:])
-        outs.append(out[0, 0])
-    return outs
-
-
 @pytest.mark.parametrize("kind", [Eagle, Eagle3])
 @torch.no_grad()
 def test_side_by_side_is_one_by_one(kind: type[Drafter], batch: Batch, embedding: Tensor) -> None:
@@ -65,7 +42,16 @@ def test_side_by_side_is_one_by_one(kind: type[Drafter], batch: Batch, embedding
     drafts = drafter(batch, Window.of(batch), embedding, STEPS)
     for row, first, starts in ((0, 4, (4, 7, 9)), (1, 7, (7, 8))):
         for start in starts:
-            for step, expected in enumerate(_chain(drafter, batch, embedding, row, start)):
+            text = iter(batch.ids[row, start + 2 :].tolist())
+            outs = chain(
+                drafter,
+                batch.ids[row, : start + 2],
+                batch.features[row, : start + 1],
+                embedding,
+                STEPS,
+                lambda _, text=text: next(text),
+            )
+            for step, expected in enumerate(outs):
                 found = drafts[step, row, start - first + step]
                 torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
