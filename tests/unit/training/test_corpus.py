@@ -44,10 +44,14 @@ def test_each_sequence_is_computed_once_in_batches_that_fit() -> None:
 
 def test_a_file_that_was_not_finished_has_no_final_name(tmp_path: Path) -> None:
     final = tmp_path / "made.bin"
-    killed = written(final)
-    killed.__enter__().write_bytes(b"half")
+
+    def killed() -> None:
+        with written(final) as path:
+            path.write_bytes(b"half")
+            raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        killed.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+        killed()
     assert not final.exists()
     with written(final) as path:
         path.write_bytes(b"whole")
