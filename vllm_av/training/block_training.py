@@ -1,0 +1,127 @@
+"""Trains a block drafter, step by step, and goes on where a killed run stopped.
+
+Rule: the weights after step n are a function of the corpus, the plan and the starting weights: the
+batches are (:mod:`vllm_av.training.block_batches`), the learning rate follows the step's number,
+one thread computes, and a saved state holds all that a step leaves behind.
+"""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vllm_av.training.block_batches import POSITIONS, Batches, Plan
+from vllm_av.training.block_learner import Drafter, learn
+from vllm_av.training.whole import written
+
+_SAVED_EVERY = 100  # steps
+_TOLD_EVERY = 50
+_SMOOTHING = 0.98  # of the figures told
+_LAST_RATE = 0.02  # of the highest
+
+
+@dataclass
+class Curve:
+    """Smoothed figures of a run.
+
+    Attributes:
+        loss: mean loss of a row.
+        acceptance: of the rows of each position, on the text that is trained on.
+    """
+
+    loss: float = math.nan
+    acceptance: list[float] = field(default_factory=lambda: [math.nan] * POSITIONS)
+
+    def add(self, loss: float, acceptance: Tensor) -> None:
+        """Take one step's figures in, as :func:`vllm_av.training.block_learner.learn` has them."""
+        self.loss = _smoothed(self.loss, loss)
+        pairs = zip(self.acceptance, acceptance.tolist(), strict=True)
+        self.acceptance = [_smoothed(old, new) for old, new in pairs]
+
+
+def train(
+    drafter: Drafter, batches: Batches, plan: Plan, target_head: Tensor, state: Path
+) -> dict[str, Any]:
+    """Take the plan's steps.
+
+    Args:
+        drafter: with its first weights.
+        batches: of the plan.
+        plan: of the run.
+        target_head: bfloat16 ``[draft vocabulary, hidden]``.
+        state: the file that a stopped run left, or leaves.
+
+    Returns:
+        What ``training.json`` says of the run.
+    """
+    parameters = [p for p in drafter.module.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [p for p in parameters if p.ndim > 1], "weight_decay": 0.02},
+            {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
+        ],
+        betas=(0.9, 0.97),
+        fused=True,
+    )
+    curve, done = Curve(), 0
+    if state.exists():
+        saved = torch.load(state, weights_only=True)
+        drafter.module.load_state_dict(saved["module"])
+        optimizer.load_state_dict(saved["optimizer"])
+        curve, done = Curve(**saved["curve"]), saved["done"]
+    for step in range(done, plan.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = rate(plan, step)
+        curve.add(*learn(drafter, batches[step], plan, target_head))
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if (step + 1) % _TOLD_EVERY == 0:
+            told = " ".join(f"{value:.3f}" for value in curve.acceptance)
+            print(f"step {step + 1}/{plan.steps}: loss {curve.loss:.3f}, {told}", flush=True)
+        if (step + 1) % _SAVED_EVERY == 0 or step + 1 == plan.steps:
+            _save(drafter, optimizer, curve, step + 1, state)
+    return {
+        "steps": plan.steps,
+        "texts_per_step": plan.texts,
+        "anchors_per_text": plan.anchors,
+        "learning_rate": plan.rate,
+        "widths": list(plan.widths),
+        "anchor": plan.anchor,
+        "unreached": plan.unreached,
+        "decay": plan.decay,
+        "seed": plan.seed,
+        "loss": round(curve.loss, 4),
+        "acceptance_on_training_text": [round(value, 4) for value in curve.acceptance],
+    }
+
+
+def rate(plan: Plan, step: int) -> float:
+    """The learning rate of ``step``: up in a line, then down along half a cosine."""
+    rise = min(1.0, (step + 1) / plan.warmup)
+    fall = 0.5 * (1 + math.cos(math.pi * step / plan.steps))
+    return plan.rate * rise * (_LAST_RATE + (1 - _LAST_RATE) * fall)
+
+
+def _save(
+    drafter: Drafter, optimizer: torch.optim.Optimizer, curve: Curve, done: int, state: Path
+) -> None:
+    with written(state) as path:
+        torch.save(
+            {
+                "module": drafter.module.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "curve": vars(curve),
+                "done": done,
+            },
+            path,
+        )
+
+
+def _smoothed(old: float, new: float) -> float:
+    if math.isnan(new):
+        return old
+    return new if math.isnan(old) else _SMOOTHING * old + (1 - _SMOOTHING) * new

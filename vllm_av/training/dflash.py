@@ -1,0 +1,59 @@
+"""Trains the DFlash drafter: a block of mask tokens behind the anchor, each drafting its own."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vllm_av.training import block_files
+from vllm_av.training.block import Backbone, Shape, config, export
+from vllm_av.training.block_batches import Batch, Batches, Plan
+from vllm_av.training.block_training import train
+from vllm_av.training.data import open_corpus
+
+SHAPE = Shape(layers=2, intermediate=368, target_layers=(1, 14, 26))  # 8.2 MB
+PLAN = Plan(steps=2000, texts=4, anchors=32, rate=2e-3, anchor_drafts=False, anchor=0.5)
+
+
+@dataclass
+class DFlash:
+    """A DFlash drafter in training (see :class:`vllm_av.training.block_learner.Drafter`).
+
+    Attributes:
+        module: the backbone.
+        embedding: the target's, bfloat16 ``[vocabulary, hidden]``; its output head too.
+        head: the rows of ``embedding`` that the drafter may draw, ``[draft vocabulary, hidden]``.
+    """
+
+    module: Backbone
+    embedding: Tensor
+    head: Tensor
+
+    def states(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The states of the mask tokens, and of the anchors."""
+        rows = self.module(batch.streams[:, :-1].flatten(1), batch.blocks, self.embedding)
+        rows = rows.flatten(0, 1)
+        return rows[:, 1:], rows[:, 0], self.head
+
+
+def run(work: Path) -> None:
+    """Train into ``work / "smollm2-dflash"``; does nothing where that is whole."""
+    folder = work / "smollm2-dflash"
+    if block_files.is_whole(folder):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    corpus = open_corpus(work)
+    head = corpus.embedding[corpus.vocabulary].contiguous()
+    drafter = DFlash(block_files.fresh(SHAPE, corpus, PLAN.seed), corpus.embedding, head)
+    batches = Batches(corpus, block_files.likelihoods_of(work, corpus), PLAN)
+    told = train(drafter, batches, PLAN, head, folder / "state.pt")
+    written = config(SHAPE, len(corpus.embedding), len(corpus.vocabulary))
+    block_files.finish(
+        folder,
+        written | {"architectures": ["DFlashDraftModel"]},
+        export(drafter.module),
+        corpus,
+        told,
+    )

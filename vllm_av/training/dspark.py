@@ -1,0 +1,137 @@
+"""Trains the DSpark drafter: DFlash's block with a Markov head, then a confidence head on top.
+
+The Markov head adds ``w2 @ w1[previous token]`` to a position's logits, so that a draft knows the
+one before it; in training the previous tokens are the true ones. The confidence head reads a
+position's state and ``w1[previous token]`` and says how probable it is that the draft is accepted::
+
+    sigmoid(proj([state, w1[previous]]) + bias)   against   sum of min(p, q) at that position
+
+It never reads the drafted token itself. Positions weigh as the engine reaches them.
+
+Rule: the anchor's row drafts the first position (vLLM's ``sample_from_anchor``, its default), the
+mask token behind it the second. The backbone begins with DFlash's weights, whose anchor row was
+trained to know just that.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vllm_av.training import block_files, dflash
+from vllm_av.training.block import Backbone, config, export, restore
+from vllm_av.training.block_batches import POSITIONS, Batch, Batches, Plan
+from vllm_av.training.block_confidence import fit
+from vllm_av.training.block_training import train
+from vllm_av.training.data import Corpus, open_corpus
+
+RANK = 16
+PLAN = Plan(steps=1200, texts=4, anchors=32, rate=1.5e-3, anchor_drafts=True, seed=1)
+CONFIDENCE = Plan(steps=80, texts=4, anchors=32, rate=0.0, anchor_drafts=True, seed=2)
+_STRETCH = 5.0  # of the Markov head's weights, which have further to go than the backbone's
+
+
+class Heads(nn.Module):
+    """A backbone with its Markov head.
+
+    Attributes:
+        w1: float32 ``[draft vocabulary, RANK]``, of the previous token, over ``_STRETCH``; tokens
+            outside the draft vocabulary have zeros.
+        w2: float32 ``[draft vocabulary, RANK]``, of the token to draft, likewise.
+    """
+
+    def __init__(self, backbone: Backbone, draft_vocabulary: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.w1 = nn.Parameter(torch.randn(draft_vocabulary, RANK) / _STRETCH)
+        self.w2 = nn.Parameter(torch.zeros(draft_vocabulary, RANK))
+
+
+@dataclass
+class DSpark:
+    """A DSpark drafter in training (see :class:`vllm_av.training.block_learner.Drafter`).
+
+    Attributes:
+        module: what is trained.
+        embedding: the target's, bfloat16 ``[vocabulary, hidden]``.
+        head: the rows of ``embedding`` that the drafter may draw, ``[draft vocabulary, hidden]``.
+        reduced: int64 ``[vocabulary]``, number of a token in the draft vocabulary; -1 outside.
+    """
+
+    module: Heads
+    embedding: Tensor
+    head: Tensor
+    reduced: Tensor
+
+    def states(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits are ``[state, w1[previous]] @ [head, w2].T``; each row drafts."""
+        streams = batch.streams[:, :-1].flatten(1)
+        rows = self.module.backbone(streams, batch.blocks, self.embedding).flatten(0, 1)
+        before = self.markov(batch.previous).to(rows.dtype)
+        states = torch.cat([rows, before], dim=-1)
+        head = torch.cat([self.head, (_STRETCH * self.module.w2).to(self.head.dtype)], dim=-1)
+        return states, states[:0, 0], head
+
+    def markov(self, tokens: Tensor) -> Tensor:
+        """The Markov embedding of ``tokens``, numbers of the target's: ``[..., RANK]``."""
+        numbers = self.reduced[tokens]
+        found = F.embedding(numbers.clamp_min(0), _STRETCH * self.module.w1)
+        return found * (numbers >= 0)[..., None]
+
+
+def run(work: Path) -> None:
+    """Train into ``work / "smollm2-dspark"``; does nothing where that is whole."""
+    folder = work / "smollm2-dspark"
+    if block_files.is_whole(folder):
+        return
+    dflash.run(work)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    corpus = open_corpus(work)
+    drafter = _fresh(corpus, block_files.weights_of(work / "smollm2-dflash"))
+    likelihood = block_files.likelihoods_of(work, corpus)
+    batches = Batches(corpus, likelihood, PLAN)
+    told: dict[str, Any] = train(drafter, batches, PLAN, drafter.head, folder / "state.pt")
+    confidence, told["confidence"] = fit(
+        drafter,
+        Batches(corpus, likelihood, CONFIDENCE),
+        CONFIDENCE,
+        corpus.vocabulary,
+        corpus.embedding,
+    )
+    written = config(dflash.SHAPE, len(corpus.embedding), len(corpus.vocabulary)) | _CONFIG
+    block_files.finish(folder, written, carried(drafter) | confidence, corpus, told)
+
+
+_CONFIG: dict[str, object] = {
+    "architectures": ["Qwen3DSparkModel"],
+    "sample_from_anchor": True,
+    "block_size": POSITIONS,
+    "markov_rank": RANK,
+    "markov_head_type": "vanilla",
+    "enable_confidence_head": True,
+    "confidence_head_with_markov": True,
+}
+
+
+def _fresh(corpus: Corpus, weights: dict[str, Tensor]) -> DSpark:
+    backbone = Backbone(dflash.SHAPE, block_files.scales(corpus))
+    restore(backbone, weights)
+    torch.manual_seed(PLAN.seed)
+    reduced = torch.full((len(corpus.embedding),), -1)
+    reduced[corpus.vocabulary] = torch.arange(len(corpus.vocabulary))
+    head = corpus.embedding[corpus.vocabulary].contiguous()
+    return DSpark(Heads(backbone, len(head)), corpus.embedding, head, reduced)
+
+
+def carried(drafter: DSpark) -> dict[str, Tensor]:
+    """As the package carries them: ``w1`` has a row for each draft token alone."""
+    heads = drafter.module.w1.detach(), drafter.module.w2.detach()
+    w1, w2 = ((_STRETCH * weight).to(torch.bfloat16) for weight in heads)
+    return export(drafter.module.backbone) | {
+        "markov_head.markov_w1.weight": w1,
+        "markov_head.markov_w2.weight": w2,
+    }
