@@ -16,6 +16,9 @@ _WEIGHTS, _CONFIG = "model.safetensors", "config.json"
 _HEAD = "lm_head.weight"
 _TARGETS_HEAD = "model.embed_tokens.weight"  # which is its output head as well
 _MAPPING = "d2t"
+# DSpark reads the token before a draft by its number in the target's vocabulary, and knows the
+# reduced one's alone: the others' rows are zeros, which a drafter is carried without.
+_BEFORE = "markov_head.markov_w1.weight"
 
 
 def completed(drafter: Path, target: Path, *, without: str | None = None) -> Path:
@@ -49,12 +52,18 @@ def completed(drafter: Path, target: Path, *, without: str | None = None) -> Pat
 
 
 def _write(drafter: Path, target: Path, folder: Path, reduced: bool, without: str | None) -> None:
+    import torch
     from safetensors.torch import load_file, save_file
 
     weights = load_file(drafter / _WEIGHTS)
     config: dict[str, Any] = json.loads((drafter / _CONFIG).read_text(encoding="utf-8"))
     if reduced:
-        weights[_HEAD] = _rows(target, weights[_MAPPING])
+        tokens = torch.arange(len(weights[_MAPPING])) + weights[_MAPPING]
+        weights[_HEAD] = _rows(target, tokens)
+        if _BEFORE in weights and len(weights[_BEFORE]) == len(tokens):
+            carried = weights[_BEFORE]
+            weights[_BEFORE] = carried.new_zeros(config["vocab_size"], carried.shape[1])
+            weights[_BEFORE][tokens] = carried
     if without is not None:
         weights = {name: each for name, each in weights.items() if not name.startswith(without)}
         config["enable_confidence_head"] = False
@@ -62,10 +71,8 @@ def _write(drafter: Path, target: Path, folder: Path, reduced: bool, without: st
     (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def _rows(target: Path, offsets: Any) -> Any:
-    import torch
+def _rows(target: Path, tokens: Any) -> Any:
     from safetensors import safe_open
 
-    tokens = torch.arange(len(offsets)) + offsets
     with safe_open(target / _WEIGHTS, "pt") as weights:
         return weights.get_tensor(_TARGETS_HEAD)[tokens].contiguous()

@@ -28,7 +28,7 @@ def _drafter(tmp_path: Path, **more: torch.Tensor) -> Path:
     folder.mkdir(exist_ok=True)
     weights = {"fc.weight": torch.ones(_HIDDEN, _HIDDEN).bfloat16(), **more}
     save_file(weights, folder / "model.safetensors")
-    config = {"hidden_size": _HIDDEN, "enable_confidence_head": True}
+    config = {"vocab_size": _VOCABULARY, "enable_confidence_head": True}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 
@@ -57,6 +57,18 @@ def test_the_head_is_the_targets_rows(tmp_path: Path, target: Path, cache: Path)
     assert completed(drafter, target) == made
 
 
+def test_tokens_outside_the_reduced_vocabulary_get_no_markov_bias(
+    tmp_path: Path, target: Path
+) -> None:
+    name = "markov_head.markov_w1.weight"
+    carried = torch.randn(len(_TOKENS), 3).bfloat16()
+    made = completed(_drafter(tmp_path, d2t=_offsets(), **{name: carried}), target)
+    found = load_file(made / "model.safetensors")[name]
+    assert found.shape == (_VOCABULARY, 3)
+    assert torch.equal(found[_TOKENS], carried)
+    assert found.abs().sum() == carried.abs().sum()
+
+
 def test_a_part_can_be_left_out(tmp_path: Path, target: Path) -> None:
     head = {"confidence_head.proj.weight": torch.ones(1, _HIDDEN)}
     drafter = _drafter(tmp_path, d2t=_offsets(), **head)
@@ -66,7 +78,7 @@ def test_a_part_can_be_left_out(tmp_path: Path, target: Path) -> None:
     assert set(load_file(made / "model.safetensors")) == {"fc.weight", "d2t", "lm_head.weight"}
     assert set(load_file(whole / "model.safetensors")) > set(head)
     switched = json.loads((made / "config.json").read_text())
-    assert switched == {"hidden_size": _HIDDEN, "enable_confidence_head": False}
+    assert switched == {"vocab_size": _VOCABULARY, "enable_confidence_head": False}
 
 
 def test_other_weights_have_another_folder(tmp_path: Path, target: Path) -> None:
