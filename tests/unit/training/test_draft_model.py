@@ -1,0 +1,123 @@
+"""The plain draft model: where it starts, how it learns, what is written."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from vllm_av.training import draft_model, tiny_loop
+from vllm_av.training.data import Corpus
+from vllm_av.training.tiny_model import Shape
+
+VOCABULARY, WIDTH, LENGTH = 40, 576, 24
+SHAPE = Shape(
+    vocabulary=VOCABULARY, hidden=16, intermediate=32, layers=1, heads=2, kv_heads=1, bias=False
+)
+
+
+def _corpus() -> Corpus:
+    """Sequences that count upwards, which the target foresees."""
+    torch.manual_seed(0)
+    embedding = torch.randn(VOCABULARY, WIDTH)
+    sequences = [(torch.arange(LENGTH) + start) % VOCABULARY for start in range(16)]
+    ids = torch.cat(sequences)
+    features = torch.zeros(len(ids), 4, WIDTH)
+    features[:, 3] = embedding[(ids + 1) % VOCABULARY] * 0.02
+    return Corpus(
+        ids=ids,
+        offsets=list(range(0, len(ids) + 1, LENGTH)),
+        prompt_lengths=[4] * 16,
+        workload=["code"] * 16,
+        temperature=[1.0] * 16,
+        held_out=[False] * 15 + [True],
+        features=features.bfloat16(),
+        embedding=embedding.bfloat16(),
+        vocabulary=torch.arange(30),
+    )
+
+
+def test_the_start_keeps_what_the_targets_rows_differ_in() -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(200, 4) @ torch.randn(4, 32) * 3 + 0.01 * torch.randn(200, 32) + 5
+    small = draft_model.projected(rows, 4)
+    assert small.shape == (200, 4)
+    assert small.square().mean().sqrt().item() == pytest.approx(0.1, rel=1e-3)
+    ratio = torch.pdist(small) / torch.pdist(rows)
+    assert (ratio.std() / ratio.mean()).item() < 0.01
+
+
+def test_the_sampled_loss_is_the_whole_one_where_every_token_is_taken() -> None:
+    corpus = _corpus()
+    tokens, bias = draft_model.some_tokens(corpus, step=3)
+    assert tokens.sort().values.tolist() == list(range(VOCABULARY))
+    assert not bias.any()
+
+
+def test_a_drawn_token_stands_for_those_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draft_model, "_OTHERS", 2)
+    tokens, bias = draft_model.some_tokens(_corpus(), step=3)
+    assert tokens[:30].tolist() == list(range(30))
+    assert len(tokens) == 32
+    assert set(tokens[30:].tolist()) <= set(range(30, 40))
+    assert bias[30:].exp().tolist() == pytest.approx([5.0, 5.0])
+    assert tokens.tolist() != draft_model.some_tokens(_corpus(), step=4)[0].tolist()
+
+
+def test_the_gradient_is_that_of_the_loss_over_all_rows_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(draft_model, "_CHUNK", 7)
+    torch.manual_seed(1)
+    model = draft_model.DraftModel(SHAPE, 0.1 * torch.randn(VOCABULARY, 16))
+    ids, weights = torch.randint(0, VOCABULARY, (2, 10)), torch.tensor([0.3, 1.0]).repeat(10)
+    wanted, tokens = torch.randn(20, VOCABULARY), torch.arange(VOCABULARY)
+    named = dict(model.named_parameters())
+
+    loss, figures = draft_model.distilled(
+        model, model(ids).flatten(0, 1), wanted, weights, tokens, torch.zeros(VOCABULARY)
+    )
+    ours = torch.autograd.grad(loss, list(named.values()))
+
+    logits = model(ids).flatten(0, 1).bfloat16() @ model.model.embed_tokens.weight.bfloat16().T
+    q, p = logits.float().log_softmax(-1), wanted.softmax(-1)
+    each = -0.5 * (p * q).sum(-1) + 0.5 * (p - q.exp()).abs().sum(-1)
+    theirs = torch.autograd.grad((weights * each).sum() / weights.sum(), list(named.values()))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-3, rtol=0.05)
+    overlap = torch.minimum(p, q.exp()).sum(-1)[weights == 1].mean().item()
+    assert figures["accepted"] == pytest.approx(overlap, abs=1e-4)
+
+
+def test_a_short_run_learns(tmp_path: Path) -> None:
+    corpus = _corpus()
+    torch.manual_seed(0)
+    model = draft_model.DraftModel(SHAPE, draft_model.projected(corpus.embedding, 16))
+
+    def accepted() -> float:
+        with torch.no_grad():
+            q = (model(corpus.ids.view(16, LENGTH)) @ model.model.embed_tokens.weight.T).softmax(-1)
+            p = (corpus.features[:, 3].float() @ corpus.embedding.float().T).softmax(-1)
+            return torch.minimum(p.view_as(q), q).sum(-1)[-1].mean().item()
+
+    before = accepted()
+    draft_model.train(
+        model, corpus, tiny_loop.Plan(80, 1e-2, 1e-2, rising=5), tmp_path / "state.pt"
+    )
+    assert before < 0.4
+    assert accepted() > 0.8
+
+
+def test_transformers_reads_what_is_written(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(2)
+    model = draft_model.DraftModel(SHAPE, torch.randn(VOCABULARY, 16)).bfloat16().float()
+    draft_model.export(model, SHAPE, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    tokens = torch.randint(0, VOCABULARY, (2, 12))
+    with torch.no_grad():
+        ours = model(tokens) @ model.model.embed_tokens.weight.T
+        torch.testing.assert_close(ours, theirs(tokens).logits, atol=1e-4, rtol=1e-3)

@@ -1,0 +1,223 @@
+"""Stage ``draft_model``: a plain draft model for SmolLM2, a Llama 32 wide.
+
+Nearly all of it is the embedding of 49,152 tokens, which is its output head too. It starts as the
+target's own, in the 32 directions that hold most of it. Each position of the corpus teaches the
+target's distribution of the next token, the prompts' less than the answers'::
+
+    loss = 0.5 * cross-entropy + total variation, over the frequent tokens and some of the others
+
+where each of the others, drawn anew each step, stands for as many as were left out.
+
+Rule: what is random in a step follows from its number.
+"""
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from vllm_av.training import tiny_loop
+from vllm_av.training.data import Batches, Corpus, open_corpus
+from vllm_av.training.loss import attach
+from vllm_av.training.tiny_model import Layer, Norm, Shape, compute_in
+from vllm_av.training.whole import written
+
+FOLDER = "smollm2-draft"
+SHAPE = Shape(
+    vocabulary=49152,
+    hidden=32,
+    intermediate=512,
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    bias=False,
+    positions=8192,
+)
+PLAN = tiny_loop.Plan(steps=500, matrix_rate=8e-3, rate=8e-3)
+_SEQUENCES = 8  # of a step
+_OTHERS = 1024  # tokens beside the frequent ones
+_CHUNK = 256  # rows whose distributions are in memory at once
+_CROSS_ENTROPY, _PROMPT = 0.5, 0.3
+_SPREAD = 0.1  # root mean square of the embedding's elements at the start
+
+
+class Body(nn.Module):
+    """What the checkpoint keeps below ``model.``."""
+
+    def __init__(self, shape: Shape, embedding: Tensor) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding.from_pretrained(embedding, freeze=False)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.norm = Norm(shape.hidden, shape.epsilon)
+
+
+class DraftModel(nn.Module):
+    """A Llama whose embedding is its output head.
+
+    Args:
+        shape: its sizes.
+        embedding: float32 ``[vocabulary, hidden]``, to start from.
+    """
+
+    def __init__(self, shape: Shape, embedding: Tensor) -> None:
+        super().__init__()
+        self.model = Body(shape, embedding)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """int64 ``[B, T]`` -> ``[B, T, hidden]``; the logits are its product with the embedding."""
+        positions = torch.arange(tokens.shape[1])
+        x = self.model.embed_tokens(tokens)
+        for layer in self.model.layers:
+            x, _ = layer(x, positions)
+        normed: Tensor = self.model.norm(x)
+        return normed
+
+
+def run(work: Path) -> None:
+    """Train the model into ``work/smollm2-draft``; nothing where that is whole."""
+    folder = work / FOLDER
+    if (folder / "training.json").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    corpus = open_corpus(work)
+    model = DraftModel(SHAPE, projected(corpus.embedding, SHAPE.hidden))
+    compute_in(model, torch.bfloat16)
+    figures = train(model, corpus, PLAN, folder / "state.pt")
+    export(model, SHAPE, folder)
+    record = asdict(PLAN) | figures | {"shape": asdict(SHAPE), "sequences": _SEQUENCES, "seed": 0}
+    with written(folder / "training.json") as path:
+        path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def projected(embedding: Tensor, hidden: int) -> Tensor:
+    """The rows in the ``hidden`` directions that hold most of them, float32 ``[V, hidden]``."""
+    rows = embedding.float()
+    rows = rows - rows.mean(0)
+    # Ascending eigenvalues: the last directions hold most. Their sign is nobody's: fix it.
+    directions = torch.linalg.eigh(rows.T @ rows).eigenvectors[:, -hidden:]
+    directions = directions * directions.sum(0).sign()
+    small = rows @ directions
+    return small * (_SPREAD / small.square().mean().sqrt())
+
+
+def train(model: DraftModel, corpus: Corpus, plan: tiny_loop.Plan, state: Path) -> dict[str, float]:
+    """Train on the part of ``corpus`` that is not held out. Returns smoothed figures.
+
+    ``accepted`` is the probability, at temperature 1, that a draft is accepted where the answer
+    is the target's.
+    """
+    lengths = {
+        number: corpus.offsets[number + 1] - corpus.offsets[number]
+        for number in corpus.sequences(held_out=False)
+    }
+    batches = Batches(lengths, _SEQUENCES)
+
+    def loss(step: int) -> tuple[Tensor, dict[str, float]]:
+        batch = corpus.batch(batches[step])
+        place = torch.arange(batch.ids.shape[1])
+        known = place < batch.lengths[:, None] - 1
+        weights = torch.where(place < batch.prompt_lengths[:, None] - 1, _PROMPT, 1.0)[known]
+        tokens, bias = some_tokens(corpus, step)
+        return distilled(
+            model,
+            model(batch.ids)[known],
+            batch.features[known][:, 3] @ corpus.embedding[tokens].T,
+            weights,
+            tokens,
+            bias,
+        )
+
+    return tiny_loop.train(
+        model.named_parameters(), loss, plan, state, lambda line: print(f"draft {line}", flush=True)
+    )
+
+
+def some_tokens(corpus: Corpus, step: int) -> tuple[Tensor, Tensor]:
+    """The frequent tokens and some others, int64 ``[V]``, and what their logits gain, ``[V]``."""
+    rest = torch.ones(len(corpus.embedding), dtype=torch.bool)
+    rest[corpus.vocabulary] = False
+    others = rest.nonzero()[:, 0]
+    generator = torch.Generator().manual_seed(step)
+    drawn = others[torch.randperm(len(others), generator=generator)[:_OTHERS]]
+    tokens = torch.cat([corpus.vocabulary, drawn])
+    bias = torch.zeros(len(tokens))
+    bias[len(corpus.vocabulary) :] = math.log(len(others) / max(len(drawn), 1))
+    return tokens, bias
+
+
+def distilled(
+    model: DraftModel,
+    features: Tensor,
+    wanted: Tensor,
+    weights: Tensor,
+    tokens: Tensor,
+    bias: Tensor,
+) -> tuple[Tensor, dict[str, float]]:
+    """A scalar with the loss's gradient, and figures.
+
+    Args:
+        model: whose embedding turns ``features`` into logits.
+        features: ``[n, hidden]``, with their graph.
+        wanted: ``[n, V]``, the target's logits of ``tokens``, any dtype.
+        weights: float32 ``[n]``; a weight of 1 marks what the target wrote.
+        tokens: int64 ``[V]``.
+        bias: float32 ``[V]``, added to both logits.
+    """
+    rows = model.model.embed_tokens.weight[tokens]
+    # No [n, V] graph outlives its chunk: gradients are gathered at these two.
+    read, head = features.detach().requires_grad_(), rows.detach().requires_grad_()
+    share, accepted, entropy = weights / weights.sum(), 0.0, 0.0
+    for start in range(0, len(read), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        p = (wanted[part].float() + bias).softmax(-1)
+        log_q = ((read[part].bfloat16() @ head.bfloat16().T).float() + bias).log_softmax(-1)
+        variation = 0.5 * (p - log_q.exp()).abs().sum(-1)
+        cross_entropy = -(p * log_q).sum(-1)
+        (share[part] @ (_CROSS_ENTROPY * cross_entropy + variation)).backward()
+        answered = weights[part] == 1
+        accepted += (1 - variation.detach())[answered].sum().item()
+        entropy += cross_entropy.detach()[answered].sum().item()
+    assert read.grad is not None
+    assert head.grad is not None
+    count = max(int((weights == 1).sum()), 1)
+    figures = {"cross_entropy": entropy / count, "accepted": accepted / count}
+    return attach(features, read.grad) + attach(rows, head.grad), figures
+
+
+def export(model: DraftModel, shape: Shape, folder: Path) -> None:
+    """Write config and bfloat16 weights as vLLM and transformers load them."""
+    from safetensors.torch import save_file
+
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": shape.vocabulary,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head,
+        "max_position_embeddings": shape.positions,
+        "rope_theta": shape.theta,
+        "rms_norm_eps": shape.epsilon,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "dtype": "bfloat16",
+        "torch_dtype": "bfloat16",
+    }
+    text = json.dumps(config, indent=2) + "\n"
+    (folder / "config.json").write_text(text, encoding="utf-8")
+    weights = {name: each.detach().bfloat16() for name, each in model.state_dict().items()}
+    with written(folder / "model.safetensors") as path:
+        save_file(weights, path, metadata={"format": "pt"})
+        path.chmod(0o644)
