@@ -38,7 +38,7 @@ STAGES = {
     "dflash": Stage("the DFlash drafter", ("features",)),
     "dspark": Stage("the DSpark drafter, from DFlash's weights", ("dflash",)),
     "mtp": Stage("a small target with its MTP layer"),
-    "draft_model": Stage("the small draft model", ("corpus",)),
+    "draft_model": Stage("the small draft model", ("features",)),
 }
 """By module."""
 

@@ -38,9 +38,8 @@ def save(model: TinyModel, folder: Path, dtype: torch.dtype = torch.bfloat16) ->
         "dtype": name,
         "torch_dtype": name,
     }
-    generation = {"bos_token_id": END_ID, "eos_token_id": END_ID}
-    for file, content in (("config.json", config), ("generation_config.json", generation)):
-        (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(config, indent=2) + "\n"
+    (folder / "config.json").write_text(text, encoding="utf-8")
     weights = {
         key: value.detach().to(dtype).contiguous() for key, value in model.state_dict().items()
     }
