@@ -85,6 +85,7 @@ def finish(
     offsets = corpus.vocabulary - torch.arange(len(corpus.vocabulary))
     with written(folder / _WEIGHTS) as path:
         save_file(weights | {"d2t": offsets}, path, metadata={"format": "pt"})
+        path.chmod(0o644)  # safetensors writes for the owner alone
     _write(folder / "config.json", config)
     trained = corpus.sequences(held_out=False)
     tokens = sum(
