@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine import models
+from tests.engine.drafters import block
 from tests.engine.harness import Engine, speculation
 from tests.engine.smoke import SMOKE
 from vllm_av.demo.checkpoint import smollm2
@@ -65,12 +66,12 @@ def prompts(target: str) -> list[list[int]]:
 def start(target: str) -> Callable[..., Engine]:
     """``start(adaptive=True, max_num_batched_tokens=...)``: one engine for equal arguments.
 
-    ``adaptive`` is ``None`` for no speculation, ``False`` for a fixed number of drafts.
+    Without ``adaptive`` verification there is no speculation.
     """
 
     @cache
-    def engine(adaptive: bool | None, max_num_batched_tokens: int = 512) -> Engine:
-        spec = None if adaptive is None else speculation(str(carried("eagle")), "eagle", adaptive)
+    def engine(adaptive: bool, max_num_batched_tokens: int = 512) -> Engine:
+        spec = speculation(str(carried("eagle")), "eagle", True) if adaptive else None
         return Engine(target, spec, max_num_batched_tokens=max_num_batched_tokens)
 
     return engine
@@ -79,7 +80,7 @@ def start(target: str) -> Callable[..., Engine]:
 @pytest.fixture(scope="session")
 def expected(start: Callable[..., Engine], prompts: list[list[int]]) -> list[list[int]]:
     """Greedy tokens of the V2 runner without speculation, all requests at once."""
-    return start(adaptive=None).greedy(prompts, batch=8)
+    return start(adaptive=False).greedy(prompts, batch=8)
 
 
 @pytest.fixture
@@ -108,12 +109,6 @@ def random_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="session")
-def dspark(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A random target over 8 tokens, and a DSpark drafter with a confidence head."""
-    return models.dspark_pair(tmp_path_factory.mktemp("dspark"), head=True)
-
-
-@pytest.fixture(scope="session")
-def dspark_headless(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """The same without a confidence head."""
-    return models.dspark_pair(tmp_path_factory.mktemp("dspark_headless"), head=False)
+def headless(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A random target over 8 tokens, and a DSpark drafter without a confidence head."""
+    return block.dspark(tmp_path_factory.mktemp("headless"))

@@ -29,7 +29,6 @@ ENVIRONMENT = {
 }
 STEPS = 5  # drafts per request and step
 TOKENS = 16  # of each greedy request
-BATCHES = (1, 3, 8)
 
 # Fixed cost of a step, in tokens per request; each token that it verifies costs 1. With a fixed
 # cost c, drafts are worth verifying while their survival exceeds about 1 / (1 + c).
@@ -93,16 +92,25 @@ class Engine:
 
     def __init__(self, model: str, spec: dict[str, Any] | None, **changes: Any) -> None:
         from vllm import LLM, envs
+        from vllm.model_executor.models import registry
 
         envs.disable_envs_cache()  # which an earlier engine has switched on
         try:
-            self.llm = LLM(**engine_arguments(model, spec, **changes))
+            # vLLM looks at each new class of models in a process of its own, so that no GPU is
+            # touched: ten seconds each. There is none, and this process loads the class anyway.
+            with mock.patch.object(registry, "_run_in_subprocess", lambda look: look()):
+                self.llm = LLM(**engine_arguments(model, spec, **changes))
         except Exception as error:
             _kept_alive.append(error)  # whose traceback holds what there is of the engine
             raise
         _kept_alive.append(self.llm)
         core = self.llm.llm_engine.engine_core.engine_core
         self.runner = core.model_executor.driver_worker.worker.model_runner
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether adaptive verification is on."""
+        return self.runner.adaptive_verification is not None
 
     @property
     def manager(self) -> Any:

@@ -4,7 +4,6 @@ Rule: the seeds are written here; equal code makes equal checkpoints.
 """
 
 import itertools
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import torch
 
 VOCABULARY = 8
 HIDDEN = 64
-BLOCK = 3  # drafts of the DSpark drafter
 _NEVER = -40.0  # logit of a token that is never drawn
 
 
@@ -64,101 +62,13 @@ def random_pair(folder: Path) -> tuple[str, str]:
     return str(folder / "target"), str(folder / "draft")
 
 
-def dspark_pair(folder: Path, head: bool) -> tuple[str, str]:
-    """A random target, and a DSpark drafter with or without a confidence head.
-
-    The drafter's backbone and its head are random; its Markov head knows what the target makes of
-    each token on average, so that some of its drafts are accepted and others are not.
-    """
-    torch.manual_seed(11)
-    target = _llama(layers=2)
-    target.save_pretrained(folder / "target")
-    draft = folder / "draft"
-    draft.mkdir()
-    (draft / "config.json").write_text(json.dumps(_dspark_config(head)))
-    _save(_dspark_weights(_bigrams(target), head), draft / "model.safetensors")
-    return str(folder / "target"), str(draft)
-
-
-def _dspark_config(head: bool) -> dict[str, Any]:
-    """What vLLM's Qwen3 DSpark model reads; the numbers of the target are :func:`_llama`'s."""
-    return {
-        "architectures": ["Qwen3DSparkModel"],
-        "model_type": "qwen3",
-        "vocab_size": VOCABULARY,
-        "hidden_size": HIDDEN,
-        "intermediate_size": 64,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 32,
-        "max_position_embeddings": 64,
-        "rms_norm_eps": 1e-6,
-        "tie_word_embeddings": False,
-        "torch_dtype": "float32",
-        "block_size": BLOCK,
-        "dspark_block_size": BLOCK,
-        "mask_token_id": VOCABULARY - 1,
-        "num_target_layers": 2,
-        "target_layer_ids": [0, 1],
-        "dspark_target_layer_ids": [0, 1],
-        "dflash_config": {"mask_token_id": VOCABULARY - 1, "target_layer_ids": [0, 1]},
-        "markov_rank": VOCABULARY,
-        "markov_head_type": "vanilla",
-        "enable_confidence_head": head,
-        "confidence_head_with_markov": True,
-    }
-
-
-def _dspark_weights(bigrams: torch.Tensor, head: bool) -> dict[str, torch.Tensor]:
-    """Names as in DSpark's published checkpoints; ``bigrams[a, b]`` is added to b's logit after a.
-
-    Embeddings and output head are the target's: a checkpoint without them shares those.
-    """
-
-    def random(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape) * 0.1
-
-    layer = {
-        "self_attn.q_proj": random(64, HIDDEN),
-        "self_attn.k_proj": random(32, HIDDEN),
-        "self_attn.v_proj": random(32, HIDDEN),
-        "self_attn.o_proj": random(HIDDEN, 64),
-        "self_attn.q_norm": torch.ones(32),
-        "self_attn.k_norm": torch.ones(32),
-        "mlp.gate_proj": random(64, HIDDEN),
-        "mlp.up_proj": random(64, HIDDEN),
-        "mlp.down_proj": random(HIDDEN, 64),
-        "input_layernorm": torch.ones(HIDDEN),
-        "post_attention_layernorm": torch.ones(HIDDEN),
-    }
-    weights = {f"layers.0.{name}.weight": weight for name, weight in layer.items()}
-    weights |= {
-        "fc.weight": random(HIDDEN, 2 * HIDDEN),
-        "hidden_norm.weight": torch.ones(HIDDEN),
-        "norm.weight": torch.full((HIDDEN,), 0.5),  # the backbone is noise: less of it
-        "markov_head.markov_w1.weight": torch.eye(VOCABULARY),
-        "markov_head.markov_w2.weight": bigrams.T.contiguous(),
-    }
-    if head:
-        weights["confidence_head.proj.weight"] = torch.randn(1, HIDDEN + VOCABULARY) * 0.3
-        weights["confidence_head.proj.bias"] = torch.full((1,), 0.5)
-    return weights
-
-
-def _bigrams(target: Any) -> torch.Tensor:
+def bigrams(target: Any) -> torch.Tensor:
     """Mean logits ``[VOCABULARY, VOCABULARY]`` after each token, over random texts before it."""
     texts = torch.randint(VOCABULARY, (256, 6))
     with torch.no_grad():
         logits = target(texts).logits[:, -1]
     last = texts[:, -1]
     return torch.stack([logits[last == token].mean(dim=0) for token in range(VOCABULARY)])
-
-
-def _save(weights: dict[str, torch.Tensor], path: Path) -> None:
-    from safetensors.torch import save_file
-
-    save_file(weights, path, metadata={"format": "pt"})
 
 
 def tokenizer(folder: Path) -> None:

@@ -168,7 +168,7 @@ class End(NamedTuple):
 @pytest.fixture(scope="module")
 def ends(
     random_pair: tuple[str, str],
-    dspark_headless: tuple[str, str],
+    headless: tuple[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, End]]:
     """Programs that must not get far, each in an environment of its own, all at once."""
@@ -176,14 +176,14 @@ def ends(
     scorers = python_path(expose(EXAMPLES / "faulty_scorers", folder))
     good = text_of(random_pair, WRITTEN)
     # That there is no head is known once the drafter is loaded, in the engine's process.
-    head = text_of(dspark_headless, {"scorer": "confidence_head"}, method="dspark")
+    head = text_of(headless, {"scorer": "confidence_head"}, method="dspark")
     programs = {
         "bad block": (serve(random_pair, text_of(random_pair, {"scorre": 1})), {}),
         "lossy": (
             serve(random_pair, text_of(random_pair, {"scorer": "looks"})),
             {"PYTHONPATH": scorers},
         ),
-        "no head": (serve(dspark_headless, head), {}),
+        "no head": (serve(headless, head), {}),
         "no plugin": (llm(random_pair, good), {"VLLM_PLUGINS": ""}),
         "unpatched": (
             llm(random_pair, good),

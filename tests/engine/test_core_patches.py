@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.engine import models
+from tests.engine.drafters import block
 from tests.engine.harness import Engine, logged_by
 from tests.engine.sampling import TINY_STEPS, cap_drafts, tiny_changes, tiny_engine
 from vllm_av.errors import ConfigError
@@ -28,10 +29,10 @@ def config(target: str, spec: dict[str, Any]) -> Any:
 
 
 def xpress(folder: Path) -> str:
-    draft = models._dspark_config(head=False) | {"architectures": ["Qwen3XPressModel"]}
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(draft))
-    return str(folder)
+    draft = Path(block.dspark(folder).draft)
+    config = json.loads((draft / "config.json").read_text())
+    (draft / "config.json").write_text(json.dumps(config | {"architectures": ["Qwen3XPressModel"]}))
+    return str(draft)
 
 
 WITHOUT_ESTIMATES: dict[str, Callable[[Path], dict[str, Any]]] = {
@@ -51,7 +52,7 @@ WITHOUT_ESTIMATES: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("method", WITHOUT_ESTIMATES)
 def test_a_method_without_estimates_is_refused_at_config_time(
-    method: str, tmp_path: Path, dspark: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    method: str, tmp_path: Path, headless: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from vllm.config.speculative import SpeculativeConfig
 
@@ -60,15 +61,15 @@ def test_a_method_without_estimates_is_refused_at_config_time(
     if method == "xpress" and not hasattr(SpeculativeConfig, "is_xpress"):
         pytest.skip("this vLLM has no XPress")
     spec = WITHOUT_ESTIMATES[method](tmp_path)
-    assert config(dspark[0], spec).speculative_config is not None
+    assert config(headless[0], spec).speculative_config is not None
     spec["enable_adaptive_verification"] = True
     if method != "xpress":  # which shows in the checkpoint alone
         with pytest.raises(ConfigError, match="AV-CONFIG-METHOD"):
-            config(dspark[0], spec)
+            config(headless[0], spec)
     # And vLLM by itself.
     monkeypatch.setattr(arguments, "check", lambda *_: None)
     with pytest.raises(ValueError, match=r"which (method=|XPress).* does not make"):
-        config(dspark[0], spec)
+        config(headless[0], spec)
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])

@@ -42,7 +42,7 @@ def test_an_option_means_the_same_as_without_speculation(
     expected: list[list[int]],
 ) -> None:
     few = prompts[:4]
-    right = generate(start(adaptive=None), few, **options)
+    right = generate(start(adaptive=False), few, **options)
     adaptive.price(4 * 8.0)
     with adaptive.recorded() as steps:
         assert generate(adaptive, few, **options) == right
@@ -77,7 +77,7 @@ def test_structured_output(
         "max_tokens": 40,
         "ignore_eos": False,
     }
-    right = generate(start(adaptive=None), prompts[:4], **options)
+    right = generate(start(adaptive=False), prompts[:4], **options)
     adaptive.price(4 * 8.0)
     with adaptive.recorded() as steps:
         tokens = generate(adaptive, prompts[:4], **options)
@@ -95,7 +95,7 @@ def test_logprobs(start: Callable[..., Engine], adaptive: Engine, prompts: list[
     adaptive.price(4 * 8.0)
     right, seen = (
         engine.llm.generate(requests, params, use_tqdm=False)
-        for engine in (start(adaptive=None), adaptive)
+        for engine in (start(adaptive=False), adaptive)
     )
     for a, b in zip(right, seen, strict=True):
         positions = zip(a.outputs[0].logprobs, b.outputs[0].logprobs, strict=True)

@@ -1,8 +1,9 @@
-"""Greedy tokens do not depend on how many drafts are verified.
+"""Greedy tokens of a real model do not depend on how many drafts are verified.
 
 The reference is vLLM without speculation. Adaptive verification runs under cost tables that keep
 every draft, trim some, and trim almost all; what was admitted is recorded and asserted too, so
-that equality is never that of an engine that trimmed nothing.
+that equality is never that of an engine that trimmed nothing. Other drafters, a fixed number of
+drafts, and requests that come alone, are in the matrix.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,6 @@ from collections.abc import Callable
 import pytest
 
 from tests.engine.harness import (
-    BATCHES,
     FIXED_COSTS,
     Engine,
     assert_trimmed,
@@ -41,58 +41,34 @@ def test_the_v1_runner_agrees_with_the_v2_runner(
     assert result == {"v2": False, "tokens": expected}
 
 
-@pytest.mark.parametrize("batch", BATCHES[:2])
 def test_without_speculation_the_batch_size_does_not_matter(
-    batch: int,
-    start: Callable[..., Engine],
-    prompts: list[list[int]],
-    expected: list[list[int]],
+    start: Callable[..., Engine], prompts: list[list[int]], expected: list[list[int]]
 ) -> None:
-    assert start(adaptive=None).greedy(prompts, batch) == expected
-
-
-@pytest.mark.parametrize("batch", BATCHES)
-def test_a_fixed_number_of_drafts_gives_the_same_tokens(
-    batch: int,
-    start: Callable[..., Engine],
-    prompts: list[list[int]],
-    expected: list[list[int]],
-) -> None:
-    assert start(adaptive=False).greedy(prompts, batch) == expected
+    assert start(adaptive=False).greedy(prompts, batch=3) == expected
 
 
 @pytest.mark.parametrize("cost", FIXED_COSTS)
-@pytest.mark.parametrize("batch", BATCHES)
 def test_adaptive_verification_gives_the_same_tokens(
-    batch: int,
-    cost: str,
-    adaptive: Engine,
-    prompts: list[list[int]],
-    expected: list[list[int]],
+    cost: str, adaptive: Engine, prompts: list[list[int]], expected: list[list[int]]
 ) -> None:
-    adaptive.price(batch * FIXED_COSTS[cost])
+    adaptive.price(8 * FIXED_COSTS[cost])
     with adaptive.recorded() as steps:
-        assert adaptive.greedy(prompts, batch) == expected
+        assert adaptive.greedy(prompts, batch=8) == expected
     assert_trimmed(cost, steps)
-    if batch > 1:
-        assert any(step.ragged for step in steps) == (cost != "none")
+    assert any(step.ragged for step in steps) == (cost != "none")
 
 
-@pytest.mark.parametrize("cost", FIXED_COSTS)
 def test_chunked_prefill_gives_the_same_tokens(
-    cost: str,
-    start: Callable[..., Engine],
-    prompts: list[list[int]],
-    expected: list[list[int]],
+    start: Callable[..., Engine], prompts: list[list[int]], expected: list[list[int]]
 ) -> None:
     engine = start(adaptive=True, max_num_batched_tokens=CHUNK)
-    engine.price(8 * FIXED_COSTS[cost])
+    engine.price(8 * FIXED_COSTS["some"])
     with engine.kept_cost_tables(), engine.recorded() as steps:
         assert engine.greedy(prompts, batch=8) == expected
-    assert_trimmed(cost, steps)
+    assert_trimmed("some", steps)
     # Steps that verify some requests while others are still in their prompts.
     assert any(0 in step.scheduled and any(step.scheduled) for step in steps)
-    assert any(step.ragged for step in steps) == (cost != "none")
+    assert any(step.ragged for step in steps)
 
 
 def test_the_engine_in_processes_of_its_own_gives_the_same_tokens(

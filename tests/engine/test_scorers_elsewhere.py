@@ -71,9 +71,9 @@ def test_a_lossy_one_is_refused(random_pair: tuple[str, str]) -> None:
     assert line.startswith("[AV-SCORER-LOSSY] the scorer 'looks' needs the drawn tokens")
 
 
-def test_a_head_that_the_checkpoint_lacks_is_refused(dspark_headless: tuple[str, str]) -> None:
+def test_a_head_that_the_checkpoint_lacks_is_refused(headless: tuple[str, str]) -> None:
     block = {"scorer": "confidence_head"}
-    line = refusal(lambda: tiny_engine(dspark_headless, "dspark", block=block))
+    line = refusal(lambda: tiny_engine(headless, "dspark", block=block))
     head = "needs a confidence head, and the drafter's checkpoint has no confidence head"
     assert line.startswith(f"[AV-SCORER-NEEDS] the scorer 'confidence_head' {head}")
 
