@@ -123,8 +123,11 @@ def humaneval() -> Iterator[Prompt]:
             yield Prompt("humaneval", problem["task_id"], text)
 
 
-def docs(modules: Iterable[str] = _MODULES) -> Iterator[Prompt]:
-    """Questions about the docstrings of ``modules``, files of the library without ``.py``."""
+def docs(modules: Iterable[str] = _MODULES, turn: int = 0) -> Iterator[Prompt]:
+    """Questions about the docstrings of ``modules``, files of the library without ``.py``.
+
+    Each docstring is asked about in one way; in another one at the next ``turn``.
+    """
     library = Path(sysconfig.get_path("stdlib"))
     seen = set()  # classes that differ in a detail share their docstring
     for module in modules:
@@ -136,7 +139,7 @@ def docs(modules: Iterable[str] = _MODULES) -> Iterator[Prompt]:
             if len(text) in _DOC_LENGTH and text not in seen:
                 seen.add(text)
                 name = f"{module.replace('/', '.')}.{node.name}"
-                question = _QUESTIONS[len(name) % len(_QUESTIONS)]
+                question = _QUESTIONS[(len(name) + turn) % len(_QUESTIONS)]
                 asked = question.format(name=node.name, module=module.split("/")[0], text=text)
                 yield Prompt("docs", name, asked)
 

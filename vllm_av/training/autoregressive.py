@@ -38,22 +38,27 @@ class Window:
     Args:
         positions: int64 ``[B, A]``; beyond a sequence's end they repeat its last position.
         valid: bool ``[B, A]``, where a draft at that position has a target.
+        asked: bool ``[B, A]``, where the position is one of the prompt's, its last excepted.
     """
 
     positions: Tensor
     valid: Tensor
+    asked: Tensor
 
     @staticmethod
-    def of(batch: Batch) -> "Window":
-        """The window of ``batch``: as wide as its longest answer."""
-        first = batch.prompt_lengths - 1
+    def of(batch: Batch, before: int = 0) -> "Window":
+        """The window of ``batch``; it begins up to ``before`` tokens before each answer's."""
+        answers = batch.prompt_lengths - 1
+        first = (answers - before).clamp_min(0)
         # A draft at j is compared at j + 1; the state after the last token is not used: what
         # follows the end of a text is nothing that anybody asks for.
         last = batch.lengths - 3
         width = int((last - first).max()) + 1
         positions = first[:, None] + torch.arange(width)
         valid = positions <= last[:, None]
-        return Window(positions.minimum(batch.lengths[:, None] - 2), valid)
+        return Window(
+            positions.minimum(batch.lengths[:, None] - 2), valid, positions < answers[:, None]
+        )
 
     def take(self, values: Tensor, offset: int = 0) -> Tensor:
         """``values[b, positions[b, a] + offset]``; ``[B, T, ...]`` to ``[B, A, ...]``."""

@@ -2,7 +2,7 @@
 
 ``WORK/corpus/`` holds ``ids.npy`` int32 ``[N]`` (all sequences, one after the other),
 ``offsets.npy`` int64 ``[S + 1]``, ``prompt_lengths.npy`` int32 ``[S]`` and ``sequences.json``, a
-list of ``{"workload", "source", "temperature", "held_out"}``.
+list of ``{"workload", "source", "temperature", "held_out", "round"}``.
 
 Rule: a request's seed is its number, and which requests share a batch is fixed, so that a part
 that is made anew is the same; a file under its final name is whole.
@@ -21,7 +21,7 @@ import numpy as np
 
 from vllm_av.demo.checkpoint import smollm2
 from vllm_av.demo.settings import ENVIRONMENT
-from vllm_av.training.prompts import Request, held_out, requests
+from vllm_av.training.prompts import ROUNDS, Request, held_out, requests
 from vllm_av.training.whole import written
 
 _PROCESSES = 2
@@ -57,7 +57,7 @@ def run(work: Path) -> None:
 def _join(folder: Path) -> None:
     """The parts become one corpus; ``sequences.json`` comes last and says that it is whole."""
     rows = [
-        row
+        row | {"round": int(part.stem.split("-")[1])}
         for part in sorted(folder.glob("part-*.json"))
         for row in json.loads(part.read_text(encoding="utf-8"))
     ]
@@ -72,7 +72,7 @@ def _join(folder: Path) -> None:
     for name, array in arrays.items():
         with written(folder / name) as path, path.open("wb") as stream:
             np.save(stream, array)
-    described = [row["about"] for row in rows]
+    described = [row["about"] | {"round": row["round"]} for row in rows]
     with written(folder / "sequences.json") as path:
         path.write_text(json.dumps(described), encoding="utf-8")
 
@@ -80,22 +80,24 @@ def _join(folder: Path) -> None:
 def _generate(folder: Path, share: int) -> None:
     """Each ``_PROCESSES``-th batch of requests, in an engine of this process."""
     # Batches are lists of requests by number, so a part depends on no other one.
-    everything = list(enumerate(requests()))
-    batches = [
-        everything[start : start + _IN_FLIGHT] for start in range(0, len(everything), _IN_FLIGHT)
-    ]
+    parts: dict[Path, list[tuple[int, Request]]] = {}
+    for turn in range(ROUNDS):
+        everything = list(enumerate(requests(turn), turn << 24))
+        for start in range(0, len(everything), _IN_FLIGHT):
+            part = folder / f"part-{turn}-{start // _IN_FLIGHT:02}.json"
+            parts[part] = everything[start : start + _IN_FLIGHT]
     missing = {
-        number: batch
-        for number, batch in enumerate(batches)
-        if number % _PROCESSES == share and not _part(folder, number).exists()
+        part: batch
+        for number, (part, batch) in enumerate(parts.items())
+        if number % _PROCESSES == share and not part.exists()
     }
     if not missing:
         return
     engine = _Engine()
-    for number, batch in missing.items():
-        with written(_part(folder, number)) as path:
+    for part, batch in missing.items():
+        with written(part) as path:
             path.write_text(json.dumps(_answers(engine, batch)), encoding="utf-8")
-        print(f"corpus: part {number + 1} of {len(batches)}", flush=True)
+        print(f"corpus: {part.stem} of {len(parts)}", flush=True)
 
 
 def _answers(engine: "_Engine", batch: list[tuple[int, Request]]) -> list[dict[str, Any]]:
@@ -186,10 +188,6 @@ class _Engine:
             messages, add_generation_prompt=True, tokenize=False
         )
         return rendered
-
-
-def _part(folder: Path, number: int) -> Path:
-    return folder / f"part-{number:02}.json"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ Rule: a batch is marked as done after its rows are written, so a killed run goes
 its final name when every batch is.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -37,11 +38,11 @@ def run(work: Path) -> None:
     if final.exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    offsets = np.load(work / "corpus" / "offsets.npy")
     with written(final) as path:
         if not path.exists():
-            _empty(folder / "done.bin", len(batches(offsets)))
-            _empty(path, int(offsets[-1]) * ROWS * HIDDEN * 2)
+            lengths, rounds = _sequences(work)
+            _empty(folder / "done.bin", len(batches(lengths, rounds)))
+            _empty(path, int(lengths.sum()) * ROWS * HIDDEN * 2)
         commands = [
             [sys.executable, "-m", "vllm_av.training.features", str(work), str(path), str(share)]
             for share in range(_PROCESSES)
@@ -52,15 +53,32 @@ def run(work: Path) -> None:
             raise subprocess.CalledProcessError(1, str(failed[0]))
 
 
-def batches(offsets: np.ndarray) -> list[list[int]]:
-    """Sequences of about equal length, longest first, at most ``_TOKENS`` with padding."""
-    lengths = np.diff(offsets)
+def batches(lengths: np.ndarray, rounds: list[int]) -> list[list[int]]:
+    """Sequences of one round and about equal length, longest first, at most ``_TOKENS`` padded.
+
+    Args:
+        lengths: int64 ``[S]``.
+        rounds: of each sequence, ascending; an earlier round's batches stay as they were.
+    """
     made: list[list[int]] = []
-    for sequence in np.argsort(-lengths, kind="stable").tolist():
-        if not made or (len(made[-1]) + 1) * lengths[made[-1][0]] > _TOKENS:
-            made.append([])
-        made[-1].append(sequence)
+    for sequence in np.lexsort((-lengths, np.array(rounds))).tolist():
+        fits = (
+            bool(made)
+            and rounds[made[-1][0]] == rounds[sequence]
+            and (len(made[-1]) + 1) * lengths[made[-1][0]] <= _TOKENS
+        )
+        if fits:
+            made[-1].append(sequence)
+        else:
+            made.append([sequence])
     return made
+
+
+def _sequences(work: Path) -> tuple[np.ndarray, list[int]]:
+    """Length and round of each sequence of the corpus."""
+    described = json.loads((work / "corpus" / "sequences.json").read_text(encoding="utf-8"))
+    lengths = np.diff(np.load(work / "corpus" / "offsets.npy"))
+    return lengths, [row["round"] for row in described]
 
 
 def _empty(path: Path, size: int) -> None:
@@ -76,7 +94,7 @@ def _compute(work: Path, path: Path, share: int) -> None:
     corpus = work / "corpus"
     ids = torch.from_numpy(np.load(corpus / "ids.npy")).long()
     offsets = np.load(corpus / "offsets.npy")
-    everything = batches(offsets)
+    everything = batches(*_sequences(work))
     done = np.memmap(work / "features" / "done.bin", np.uint8, "r+")
     hidden = torch.from_file(
         str(path), shared=True, size=len(ids) * ROWS * HIDDEN, dtype=torch.bfloat16

@@ -12,7 +12,7 @@ to the same weights.
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -27,7 +27,7 @@ from vllm_av.training.loss import attach, distance
 from vllm_av.training.schedule import Schedule
 from vllm_av.training.whole import written
 
-VERSION = 1
+VERSION = 2
 """Of this script; a change of what it makes raises it."""
 
 _SAVED_EVERY = 50
@@ -48,6 +48,10 @@ class Plan:
         schedule: learning rate and rollout.
         batch: sequences of a step.
         discount: of each further draft step: the engine gets there less often.
+        noise: what is added to each of the target's states that the head reads is uniform, up to
+            this part of the state's root mean square: a head of few texts learns them by heart.
+        before: tokens of the prompt that are trained on too, those before the answer.
+        before_weight: of a draft there, that of a draft in an answer being 1.
         seed: of the first weights.
     """
 
@@ -59,6 +63,9 @@ class Plan:
     schedule: Schedule
     batch: int = 8
     discount: float = 0.7
+    noise: float = 0.2
+    before: int = 96
+    before_weight: float = 0.5
     seed: int = 0
 
 
@@ -104,12 +111,14 @@ class Run:
         self._optimiser = torch.optim.AdamW(
             self.drafter.parameters(), betas=(0.9, 0.95), weight_decay=0.01
         )
-        lengths = {
-            number: corpus.offsets[number + 1] - corpus.offsets[number]
-            for number in corpus.sequences(held_out=False)
-        }
         self._batches = Batches(
-            {n: length - corpus.prompt_lengths[n] for n, length in lengths.items()}, plan.batch
+            {
+                number: corpus.offsets[number + 1]
+                - corpus.offsets[number]
+                - max(corpus.prompt_lengths[number] - plan.before, 0)
+                for number in corpus.sequences(held_out=False)
+            },
+            plan.batch,
         )
 
     def state(self) -> dict[str, object]:
@@ -149,17 +158,19 @@ class Run:
         """A scalar with the loss's gradient."""
         corpus, plan = self._corpus, self._plan
         batch = corpus.batch(self._batches[self.step])
-        window = Window.of(batch)
+        window = Window.of(batch, plan.before)
         steps = plan.schedule.draft_steps(self.step)
         narrow = {name: p.bfloat16() for name, p in self.drafter.named_parameters()}
-        drafts = functional_call(self.drafter, narrow, (batch, window, corpus.embedding, steps))
+        read = replace(batch, features=noisy(batch.features, plan.noise, self.step))
+        drafts = functional_call(self.drafter, narrow, (read, window, corpus.embedding, steps))
         rows = window.valid
         drafts = drafts[:, rows]
         target = window.take(batch.features[..., 3, :], 1)[rows]
         # Step s has no draft for the first s positions of the window.
         place = torch.arange(rows.shape[1]).expand_as(rows)[rows]
         weights = (place >= torch.arange(steps)[:, None]).float()
-        weights *= plan.discount ** torch.arange(steps)[:, None] / len(place)
+        weights *= torch.where(window.asked[rows], plan.before_weight, 1.0)
+        weights *= plan.discount ** torch.arange(steps)[:, None] / weights[0].sum()
         head, bias = self._head()
         loss = distance(drafts.detach(), target, weights, head, bias=bias)
         self._note("cross-entropy", loss.cross_entropy)
@@ -200,6 +211,14 @@ class Run:
             known[place] += 0.05 * (value - known[place])
 
 
+def noisy(features: Tensor, noise: float, seed: int) -> Tensor:
+    """``features`` ``[..., H]`` with uniform noise of up to ``noise`` of each row's own size."""
+    generator = torch.Generator().manual_seed(seed)
+    size = features.float().square().mean(-1, keepdim=True).sqrt()
+    uniform = torch.rand(features.shape, generator=generator).mul_(2).sub_(1)
+    return features + (uniform * (noise * size)).to(features.dtype)
+
+
 def export(folder: Path, plan: Plan, corpus: Corpus, run: Run) -> None:
     """``model.safetensors``, ``config.json``, and ``training.json`` last."""
     from safetensors.torch import save_file
@@ -221,6 +240,9 @@ def export(folder: Path, plan: Plan, corpus: Corpus, run: Run) -> None:
         "batch": plan.batch,
         "discount": plan.discount,
         "state_weight": plan.state_weight,
+        "noise": plan.noise,
+        "before": plan.before,
+        "before_weight": plan.before_weight,
         "sequences": len(corpus.sequences(held_out=False)),
         "tokens": sum(
             corpus.offsets[n + 1] - corpus.offsets[n] for n in corpus.sequences(held_out=False)

@@ -14,6 +14,7 @@ import sysconfig
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from vllm_av.demo.prompts import Prompt, choose, docs, humaneval
@@ -22,7 +23,12 @@ WORKLOADS = ("humaneval", "docs", "instructions", "code")
 HELD_OUT_EACH = 24
 """Held-out prompts of a workload, as many as there are plain requests in the demonstration."""
 
-_TRAINED_EACH = {"docs": 500, "instructions": 500, "code": 300}
+# How much of each list a round takes. A later round adds to what an earlier one made.
+_ROUNDS = (
+    {"docs": range(500), "instructions": range(500), "code": range(300)},
+    {"docs": range(500, 2000), "instructions": range(500, 1200), "code": range(300, 800)},
+)
+ROUNDS = len(_ROUNDS)
 # HumanEval has few problems: each is answered three times, greedily once.
 _ANSWERS = (0.0, 1.0, 1.0)
 _CODE_TOKENS = range(48, 113)
@@ -52,17 +58,22 @@ class Request:
     held_out: bool = False
 
 
-def requests() -> list[Request]:
-    """Everything the corpus holds, workloads interleaved, always in the same order."""
-    trained = {"humaneval": _humaneval(), "docs": _docs(), "code": _code(held_out=False)}
-    groups = [list(made) for made in trained.values()]
-    groups.append(
+def requests(turn: int) -> list[Request]:
+    """What round ``turn`` adds to the corpus, workloads interleaved, always in the same order.
+
+    The first round has HumanEval and what is held out.
+    """
+    take = _ROUNDS[turn]
+    groups = [
+        [*_humaneval()] if turn == 0 else [],
+        _docs()[take["docs"].start : take["docs"].stop],
+        [*_code(False, take["code"].stop)][take["code"].start :],
         [
             Request("instructions", str(number), None, _temperature(number))
-            for number in range(_TRAINED_EACH["instructions"])
-        ]
-    )
-    for workload in WORKLOADS:
+            for number in take["instructions"]
+        ],
+    ]
+    for workload in WORKLOADS if turn == 0 else ():
         groups.append(
             [
                 Request(workload, name, text, temperature, held_out=True)
@@ -71,17 +82,18 @@ def requests() -> list[Request]:
             ]
         )
     mixed = [request for group in groups for request in group]
-    random.Random(0).shuffle(mixed)
+    random.Random(turn).shuffle(mixed)
     return mixed
 
 
 def held_out(workload: str) -> list[tuple[str, str]]:
     """``(name, text)`` of the held-out prompts of ``workload``, :data:`HELD_OUT_EACH` of them."""
     if workload == "code":
-        return [(request.source, str(request.text)) for request in _code(held_out=True)]
+        return [(r.source, str(r.text)) for r in _code(True, HELD_OUT_EACH)]
     return [(p.name, p.text) for p in _demonstrated() if p.workload == workload]
 
 
+@cache
 def _demonstrated() -> list[Prompt]:
     return choose(3 * HELD_OUT_EACH)
 
@@ -94,24 +106,31 @@ def _humaneval() -> Iterator[Request]:
                 yield Request(prompt.workload, prompt.name, prompt.text, temperature)
 
 
-def _docs() -> Iterator[Request]:
+@cache
+def _docs() -> list[Request]:
+    """Each docstring of the library is asked about once, then once more in other words."""
     # By text: a module that another one copies from has the same docstring under another name.
-    kept = [prompt.text for prompt in _demonstrated() if prompt.workload == "docs"]
+    kept = "\n".join(prompt.text for prompt in _demonstrated() if prompt.workload == "docs")
     modules = [name.removesuffix(".py") for name, _ in _library()]
-    found = [p for p in docs(modules) if p.text.partition("\n\n")[2] not in "\n".join(kept)]
-    random.Random(1).shuffle(found)
-    for number, prompt in enumerate(found[: _TRAINED_EACH["docs"]]):
-        yield Request(prompt.workload, prompt.name, prompt.text, _temperature(number))
+    asked: list[Prompt] = []
+    for turn in range(2):
+        found = [p for p in docs(modules, turn) if p.text.partition("\n\n")[2] not in kept]
+        random.Random(1 + turn).shuffle(found)
+        asked += found
+    return [
+        Request(prompt.workload, prompt.name, prompt.text, _temperature(number))
+        for number, prompt in enumerate(asked)
+    ]
 
 
-def _code(held_out: bool) -> Iterator[Request]:
+def _code(held_out: bool, count: int) -> Iterator[Request]:
     files = [
         (name, path)
         for name, path in _library()
         if (zlib.crc32(name.encode()) % 9 == 0) is held_out and path.stat().st_size >= _LEAST_SOURCE
     ]
     draw = random.Random(2 + held_out)
-    for number in range(HELD_OUT_EACH if held_out else _TRAINED_EACH["code"]):
+    for number in range(count):
         name, path = files[draw.randrange(len(files))]
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         # At a line's start, and far enough from the end; about 3.5 characters are a token.

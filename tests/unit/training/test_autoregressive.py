@@ -64,3 +64,16 @@ def test_the_window_is_the_answer_as_far_as_its_drafts_are_compared(batch: Batch
     assert window.valid.sum().item() == 14
     following = window.take(batch.ids, 1)
     assert following[0].tolist() == batch.ids[0, 5:14].tolist()
+
+
+def test_a_window_that_begins_in_the_prompt_says_which_of_it_is_asked(batch: Batch) -> None:
+    window = Window.of(batch, before=6)
+    # The first prompt is shorter than that.
+    assert window.positions[0, window.asked[0]].tolist() == [0, 1, 2, 3]
+    assert window.positions[1, window.asked[1]].tolist() == [1, 2, 3, 4, 5, 6]
+    answers = Window.of(batch)
+    assert not answers.asked.any()
+    for row in (0, 1):
+        later = window.valid[row] & ~window.asked[row]
+        expected = answers.positions[row, answers.valid[row]]
+        assert window.positions[row, later].tolist() == expected.tolist()

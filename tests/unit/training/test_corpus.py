@@ -20,8 +20,8 @@ def _row(source: str, prompt: list[int], answer: list[int]) -> dict[str, object]
 def test_sequences_lie_one_after_the_other_and_short_answers_are_left_out(tmp_path: Path) -> None:
     first = [_row("a", [1, 2], [*range(16)]), _row("short", [3], [4, 5])]
     second = [_row("b", [9], [7] * 20), _row("long", [8] * 300, [6] * 192)]
-    (tmp_path / "part-00.json").write_text(json.dumps(first))
-    (tmp_path / "part-01.json").write_text(json.dumps(second))
+    (tmp_path / "part-0-00.json").write_text(json.dumps(first))
+    (tmp_path / "part-1-00.json").write_text(json.dumps(second))
     _join(tmp_path)
     ids, offsets = np.load(tmp_path / "ids.npy"), np.load(tmp_path / "offsets.npy")
     assert offsets.tolist() == [0, 18, 39, 39 + 416]
@@ -30,16 +30,23 @@ def test_sequences_lie_one_after_the_other_and_short_answers_are_left_out(tmp_pa
     assert (ids.dtype, offsets.dtype) == (np.int32, np.int64)
     assert np.load(tmp_path / "prompt_lengths.npy").tolist() == [2, 1, 300]
     described = json.loads((tmp_path / "sequences.json").read_text())
-    assert [row["source"] for row in described] == ["a", "b", "long"]
+    found = [(row["source"], row["round"]) for row in described]
+    assert found == [("a", 0), ("b", 1), ("long", 1)]
 
 
 def test_each_sequence_is_computed_once_in_batches_that_fit() -> None:
     lengths = np.random.default_rng(0).integers(20, 417, 500)
-    made = batches(np.concatenate([[0], lengths.cumsum()]))
+    made = batches(lengths, [0] * 300 + [1] * 200)
     assert sorted(number for batch in made for number in batch) == list(range(500))
     padded = [len(batch) * lengths[batch].max() for batch in made]
     assert max(padded) <= 6144
     assert sum(padded) < 1.1 * lengths.sum()
+
+
+def test_a_later_round_leaves_an_earlier_ones_batches_as_they_were() -> None:
+    lengths = np.random.default_rng(1).integers(20, 417, 90)
+    alone = batches(lengths[:60], [0] * 60)
+    assert batches(lengths, [0] * 60 + [1] * 30)[: len(alone)] == alone
 
 
 def test_a_file_that_was_not_finished_has_no_final_name(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from vllm_av.training import heads
 from vllm_av.training.autoregressive import HIDDEN
 from vllm_av.training.data import Corpus
 from vllm_av.training.eagle import Eagle
-from vllm_av.training.heads import Plan, Run, fit, offsets
+from vllm_av.training.heads import Plan, Run, fit, noisy, offsets
 from vllm_av.training.schedule import Schedule
 
 VOCABULARY = 64
@@ -77,6 +77,17 @@ def test_training_brings_the_drafts_nearer(corpus: Corpus, plan: Plan) -> None:
         run.step = 0  # the same batch at the same rate
         run.advance()
     assert run.averages["cross-entropy"][0] < first - 0.1
+
+
+def test_noise_keeps_to_its_part_of_each_state_and_follows_its_seed() -> None:
+    features = torch.randn(4, 50, HIDDEN) * torch.tensor([1.0, 10.0, 100.0, 0.0])[:, None, None]
+    apart = noisy(features, 0.2, seed=1) - features
+    size = features.square().mean(-1, keepdim=True).sqrt()
+    assert (apart.abs() <= 0.2001 * size + 1e-5).all()
+    # A uniform number of [-1, 1] has the standard deviation 1 / sqrt(3).
+    torch.testing.assert_close(apart[1].std(), 0.2 / 3**0.5 * size[1].mean(), rtol=0.03, atol=0)
+    assert torch.equal(noisy(features, 0.2, seed=1), features + apart)
+    assert not torch.equal(noisy(features, 0.2, seed=2), features + apart)
 
 
 def test_an_offset_leads_from_a_draft_token_to_the_targets() -> None:

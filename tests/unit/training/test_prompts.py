@@ -5,12 +5,12 @@ import zlib
 import pytest
 
 from vllm_av.demo.prompts import choose
-from vllm_av.training.prompts import HELD_OUT_EACH, WORKLOADS, Request, held_out, requests
+from vllm_av.training.prompts import HELD_OUT_EACH, ROUNDS, WORKLOADS, Request, held_out, requests
 
 
 @pytest.fixture(scope="module")
 def everything() -> list[Request]:
-    return requests()
+    return [request for turn in range(ROUNDS) for request in requests(turn)]
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +48,18 @@ def test_three_in_ten_answers_are_greedy(trained: list[Request]) -> None:
     assert greedy == pytest.approx(0.3, abs=0.02)
 
 
+def test_no_two_trained_requests_are_the_same_but_for_another_answer(
+    trained: list[Request],
+) -> None:
+    asked = [r.text for r in trained if r.workload in ("docs", "code")]
+    assert len(set(asked)) > 0.97 * len(asked)  # classes share docstrings here and there
+    invented = [r.source for r in trained if r.workload == "instructions"]
+    assert len(set(invented)) == len(invented)
+
+
 def test_the_order_is_always_the_same_and_mixes_the_workloads(everything: list[Request]) -> None:
-    assert requests() == everything
-    for start in range(0, 1792, 256):
+    first = requests(0)
+    assert everything[: len(first)] == first
+    for start in range(0, len(everything) - 256, 256):
         kinds = {request.workload for request in everything[start : start + 256]}
-        assert kinds == set(WORKLOADS)
+        assert kinds >= {"docs", "instructions", "code"}
