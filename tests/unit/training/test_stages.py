@@ -1,0 +1,45 @@
+"""The order of stages, and what goes from a work folder into the package."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from vllm_av.training import __main__ as stages
+
+
+def test_a_stage_runs_after_all_that_it_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    order = []
+
+    def imported(module: str) -> SimpleNamespace:
+        return SimpleNamespace(run=lambda work: order.append((module.rpartition(".")[2], work)))
+
+    monkeypatch.setattr(stages, "import_module", imported)
+    monkeypatch.setattr(sys, "argv", ["training", "--work", str(tmp_path / "w"), "dspark"])
+    stages.main()
+    assert order == [(name, tmp_path / "w") for name in ("corpus", "features", "dflash", "dspark")]
+
+
+def test_each_stage_is_a_module_that_runs() -> None:
+    from importlib import import_module
+
+    for name in stages.STAGES:
+        assert callable(import_module(f"vllm_av.training.{name}").run), name
+
+
+def test_installing_takes_weights_and_config_and_leaves_the_rest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    package = tmp_path / "package"
+    monkeypatch.setattr(stages, "files", lambda name: package)
+    made = tmp_path / "work" / "smollm2-eagle3"
+    made.mkdir(parents=True)
+    for file in ("config.json", "model.safetensors", "training.json", "state.pt"):
+        (made / file).write_text(file)
+    stages.install("eagle3", tmp_path / "work")
+    carried = package / "data" / "smollm2-eagle3"
+    assert sorted(file.name for file in carried.iterdir()) == ["config.json", "model.safetensors"]
+    assert (carried / "config.json").read_text() == "config.json"
