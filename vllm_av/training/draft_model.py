@@ -6,21 +6,22 @@ target's distribution of the next token, the prompts' less than the answers'::
 
     loss = 0.5 * cross-entropy + total variation, over the frequent tokens and some of the others
 
-where each of the others, drawn anew each step, stands for as many as were left out.
+where each of the others, drawn anew each step, stands for as many as were left out. It learns on
+the corpus's first round: what a later round adds does not change it.
 
 Rule: what is random in a step follows from its number.
 """
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from vllm_av.training import tiny_loop
-from vllm_av.training.data import Batches, Corpus, open_corpus
+from vllm_av.training.data import Batches, Corpus, frequent, open_corpus
 from vllm_av.training.loss import attach
 from vllm_av.training.tiny_model import Layer, Norm, Shape, compute_in
 from vllm_av.training.whole import written
@@ -84,7 +85,8 @@ def run(work: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    corpus = open_corpus(work)
+    described = json.loads((work / "corpus" / "sequences.json").read_text(encoding="utf-8"))
+    corpus = of_first_round(open_corpus(work), [row["round"] for row in described])
     model = DraftModel(SHAPE, projected(corpus.embedding, SHAPE.hidden))
     compute_in(model, torch.bfloat16)
     figures = train(model, corpus, PLAN, folder / "state.pt")
@@ -92,6 +94,15 @@ def run(work: Path) -> None:
     record = asdict(PLAN) | figures | {"shape": asdict(SHAPE), "sequences": _SEQUENCES, "seed": 0}
     with written(folder / "training.json") as path:
         path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def of_first_round(corpus: Corpus, rounds: list[int]) -> Corpus:
+    """``corpus`` where whatever is of another round than 0 counts as held out."""
+    held_out = [held or turn > 0 for held, turn in zip(corpus.held_out, rounds, strict=True)]
+    spans = zip(corpus.offsets, corpus.offsets[1:], held_out, strict=False)
+    trained = torch.cat([corpus.ids[start:end] for start, end, held in spans if not held])
+    vocabulary = frequent(trained, len(corpus.embedding), len(corpus.vocabulary))
+    return replace(corpus, held_out=held_out, vocabulary=vocabulary)
 
 
 def projected(embedding: Tensor, hidden: int) -> Tensor:

@@ -58,7 +58,7 @@ def train(
         named: the parameters with their names.
         loss: from a step's number, the loss and figures to show.
         plan: steps and rates.
-        state: file that holds parameters and optimisers between runs; removed by the caller.
+        state: file that holds parameters and optimisers between runs.
         say: takes a line now and then.
 
     Returns:

@@ -37,6 +37,17 @@ def _corpus() -> Corpus:
     )
 
 
+def test_a_later_round_changes_nothing() -> None:
+    corpus = _corpus()
+    first = draft_model.of_first_round(corpus, [0] * 16)
+    # Of 40 tokens the shorter part lacks some: those that it has come first.
+    part = draft_model.of_first_round(corpus, [0] * 3 + [1] * 13)
+    assert first.sequences(held_out=False) == list(range(15))
+    assert part.sequences(held_out=False) == [0, 1, 2]
+    assert set(range(LENGTH + 2)) <= set(part.vocabulary.tolist())
+    assert part.vocabulary.tolist() != first.vocabulary.tolist()
+
+
 def test_the_start_keeps_what_the_targets_rows_differ_in() -> None:
     torch.manual_seed(0)
     rows = torch.randn(200, 4) @ torch.randn(4, 32) * 3 + 0.01 * torch.randn(200, 32) + 5
