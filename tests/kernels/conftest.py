@@ -19,18 +19,22 @@ from vllm_av.errors import Code, KernelError
 Both = Callable[..., None]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _hook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Kernels compile afresh: a cache of another run would hide what this compiler does."""
-    before = os.environ.get("AV_CACHE")
-    os.environ["AV_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-    torch.set_num_threads(1)
-    install()
-    yield
-    if before is None:
-        del os.environ["AV_CACHE"]
-    else:
-        os.environ["AV_CACHE"] = before
+@pytest.fixture(scope="session")
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hook(_cache: str) -> Iterator[None]:
+    """Kernels compile afresh: a cache of another run would hide what this compiler does.
+
+    Not for the whole session: the engine's tests may follow in this process, and take the user's.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AV_CACHE", _cache)
+        torch.set_num_threads(1)
+        install()
+        yield
 
 
 @pytest.fixture
