@@ -104,7 +104,10 @@ class Engine:
             _kept_alive.append(error)  # whose traceback holds what there is of the engine
             raise
         _kept_alive.append(self.llm)
-        core = self.llm.llm_engine.engine_core.engine_core
+        client = self.llm.llm_engine.engine_core
+        # It would collect garbage twice when the process ends: nearly a second for each engine.
+        client._finalizer.detach()
+        core = client.engine_core
         self.runner = core.model_executor.driver_worker.worker.model_runner
 
     @property
