@@ -74,7 +74,7 @@ PLAN = Plan(
     config=config,
     reduced=False,
     state_weight=0.2,
-    schedule=Schedule(steps=1000, peak=1.5e-3, rollout=(1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4)),
+    schedule=Schedule(steps=1600, peak=1.5e-3, rollout=(1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4)),
 )
 
 

@@ -106,7 +106,7 @@ PLAN = Plan(
     config=config,
     reduced=True,
     state_weight=0.0,
-    schedule=Schedule(steps=1200, peak=2e-3, rollout=(1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4)),
+    schedule=Schedule(steps=1600, peak=2e-3, rollout=(1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4)),
 )
 
 
