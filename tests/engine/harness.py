@@ -4,6 +4,8 @@ Rule: vLLM runs as a user starts it; the tests reach inside only to set the cost
 the manager's own method, and to record what was admitted.
 """
 
+import atexit
+import gc
 import json
 import logging
 import os
@@ -104,10 +106,10 @@ class Engine:
             _kept_alive.append(error)  # whose traceback holds what there is of the engine
             raise
         _kept_alive.append(self.llm)
-        client = self.llm.llm_engine.engine_core
-        # It would collect garbage twice when the process ends: nearly a second for each engine.
-        client._finalizer.detach()
-        core = client.engine_core
+        # At the end of the process each engine collects all garbage twice, nearly a second. This
+        # comes before that, as it was registered later; and Python itself collects once more.
+        atexit.register(setattr, gc, "collect", lambda *_: 0)
+        core = self.llm.llm_engine.engine_core.engine_core
         self.runner = core.model_executor.driver_worker.worker.model_runner
 
     @property
