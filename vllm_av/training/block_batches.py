@@ -83,15 +83,16 @@ class Batches:
 
     Args:
         corpus: the texts.
+        numbers: of the texts that are taken.
         likelihood: float32 ``[N]``, see :func:`likelihoods`.
         plan: of the run.
     """
 
-    def __init__(self, corpus: Corpus, likelihood: Tensor, plan: Plan) -> None:
+    def __init__(self, corpus: Corpus, numbers: list[int], likelihood: Tensor, plan: Plan) -> None:
         self._corpus = corpus
         self._likelihood = likelihood
         self._plan = plan
-        self._numbers = corpus.sequences(held_out=False)
+        self._numbers = numbers
         self._reduced = torch.full((len(corpus.embedding),), -1)
         self._reduced[corpus.vocabulary] = torch.arange(len(corpus.vocabulary))
 

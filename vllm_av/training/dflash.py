@@ -47,7 +47,8 @@ def run(work: Path) -> None:
     corpus = open_corpus(work)
     head = corpus.embedding[corpus.vocabulary].contiguous()
     drafter = DFlash(block_files.fresh(SHAPE, corpus, PLAN.seed), corpus.embedding, head)
-    batches = Batches(corpus, block_files.likelihoods_of(work, corpus), PLAN)
+    numbers, _ = block_files.parts(corpus)
+    batches = Batches(corpus, numbers, block_files.likelihoods_of(work, corpus), PLAN)
     told = train(drafter, batches, PLAN, head, folder / "state.pt")
     written = config(SHAPE, len(corpus.embedding), len(corpus.vocabulary))
     block_files.finish(

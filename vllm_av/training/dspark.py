@@ -6,7 +6,8 @@ position's state and ``w1[previous token]`` and says how probable it is that the
 
     sigmoid(proj([state, w1[previous]]) + bias)   against   sum of min(p, q) at that position
 
-It never reads the drafted token itself. Positions weigh as the engine reaches them.
+It never reads the drafted token itself. Positions weigh as the engine reaches them, and the texts
+are ones that the backbone never saw.
 
 Rule: the anchor's row drafts the first position (vLLM's ``sample_from_anchor``, its default), the
 mask token behind it the second. The backbone begins with DFlash's weights, whose anchor row was
@@ -93,11 +94,12 @@ def run(work: Path) -> None:
     corpus = open_corpus(work)
     drafter = _fresh(corpus, block_files.weights_of(work / "smollm2-dflash"))
     likelihood = block_files.likelihoods_of(work, corpus)
-    batches = Batches(corpus, likelihood, PLAN)
+    trained, apart = block_files.parts(corpus)
+    batches = Batches(corpus, trained, likelihood, PLAN)
     told: dict[str, Any] = train(drafter, batches, PLAN, drafter.head, folder / "state.pt")
     confidence, told["confidence"] = fit(
         drafter,
-        Batches(corpus, likelihood, CONFIDENCE),
+        Batches(corpus, apart, likelihood, CONFIDENCE),
         CONFIDENCE,
         corpus.vocabulary,
         corpus.embedding,

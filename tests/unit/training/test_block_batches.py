@@ -14,7 +14,7 @@ CORPUS = blocks.corpus()
 
 @pytest.fixture(scope="module")
 def batches() -> Batches:
-    return Batches(CORPUS, likelihoods(CORPUS), PLAN)
+    return Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)
 
 
 def _texts(batch: Batch) -> list[int]:
@@ -58,7 +58,7 @@ def test_anchors_are_generated_tokens_each_once(batches: Batches) -> None:
 
 
 def test_a_step_has_the_same_batch_however_it_is_reached(batches: Batches) -> None:
-    fresh = Batches(CORPUS, likelihoods(CORPUS), PLAN)
+    fresh = Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)
     for field in ("streams", "places", "draw", "wanted"):
         assert torch.equal(getattr(fresh[3], field), getattr(batches[3], field))
     assert not torch.equal(batches[3].draw, batches[2].draw)

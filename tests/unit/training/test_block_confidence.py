@@ -21,13 +21,19 @@ def drafter(tmp_path_factory: pytest.TempPathFactory) -> DSpark:
     drafter = blocks.dspark()
     plan = replace(PLAN, steps=60, rate=2e-2)
     state = tmp_path_factory.mktemp("drafter") / "state.pt"
-    train(drafter, Batches(CORPUS, likelihoods(CORPUS), plan), plan, drafter.head, state)
+    train(
+        drafter,
+        Batches(CORPUS, list(range(7)), likelihoods(CORPUS), plan),
+        plan,
+        drafter.head,
+        state,
+    )
     return drafter
 
 
 @torch.no_grad()
 def test_labels_are_acceptance_over_the_whole_vocabulary(drafter: DSpark) -> None:
-    batch = Batches(CORPUS, likelihoods(CORPUS), PLAN)[0]
+    batch = Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)[0]
     states, _, head = drafter.states(batch)
     taken = batch.valid
     found = acceptance(states[taken], head, batch, taken, CORPUS.vocabulary, CORPUS.embedding)
@@ -58,7 +64,7 @@ def test_the_regression_finds_the_weights_that_made_the_labels() -> None:
 
 
 def test_the_head_is_right_on_the_average(drafter: DSpark) -> None:
-    batches = Batches(CORPUS, likelihoods(CORPUS), PLAN)
+    batches = Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)
     rows = collect(drafter, batches, PLAN, CORPUS.vocabulary, CORPUS.embedding)
     weight, bias = regress(rows)
     said, share = torch.sigmoid(rows.inputs @ weight + bias), rows.weights / rows.weights.sum()
@@ -69,7 +75,7 @@ def test_the_head_is_right_on_the_average(drafter: DSpark) -> None:
 
 
 def test_the_weights_have_the_names_and_shapes_that_vllm_loads(drafter: DSpark) -> None:
-    batches = Batches(CORPUS, likelihoods(CORPUS), PLAN)
+    batches = Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)
     weights, told = fit(drafter, batches, PLAN, CORPUS.vocabulary, CORPUS.embedding)
     assert {name: list(weight.shape) for name, weight in weights.items()} == {
         "confidence_head.proj.weight": [1, blocks.HIDDEN + RANK],

@@ -19,7 +19,7 @@ CORPUS = blocks.corpus()
 def test_logits_are_the_backbones_and_a_bias_of_the_token_before() -> None:
     drafter = blocks.dspark()
     torch.nn.init.normal_(drafter.module.w2)
-    batch = Batches(CORPUS, likelihoods(CORPUS), PLAN)[0]
+    batch = Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)[0]
     states, _, head = drafter.states(batch)
     weights = {name: weight.float() for name, weight in carried(drafter).items()}
     w1, w2 = (weights[f"markov_head.markov_w{n}.weight"] for n in (1, 2))
@@ -44,7 +44,7 @@ def test_logits_are_the_backbones_and_a_bias_of_the_token_before() -> None:
 def test_the_markov_head_learns_with_the_backbone(tmp_path: Path) -> None:
     drafter = blocks.dspark()
     before = {name: weight.clone() for name, weight in drafter.module.named_parameters()}
-    batches = Batches(CORPUS, likelihoods(CORPUS), PLAN)
+    batches = Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)
     told = train(drafter, batches, PLAN, drafter.head, tmp_path / "state.pt")
     moved = {
         n for n, weight in drafter.module.named_parameters() if not torch.equal(weight, before[n])

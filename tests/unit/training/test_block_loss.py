@@ -34,7 +34,7 @@ def test_gradients_are_those_of_the_loss() -> None:
 @pytest.fixture(scope="module")
 def batch() -> Batch:
     corpus = blocks.corpus()
-    return Batches(corpus, likelihoods(corpus), PLAN)[0]
+    return Batches(corpus, list(range(7)), likelihoods(corpus), PLAN)[0]
 
 
 def test_reach_is_the_product_of_what_is_kept_before(batch: Batch) -> None:
