@@ -23,9 +23,9 @@ def cache_dir() -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _unusable(path, error.strerror or str(error)) from error
+        raise unusable(path, error.strerror or str(error)) from error
     if not os.access(path, os.W_OK | os.X_OK):
-        raise _unusable(path, "not writable")
+        raise unusable(path, "not writable")
     return path
 
 
@@ -40,13 +40,14 @@ def cache_place() -> Path:
         try:
             return Path(own).expanduser().absolute()
         except RuntimeError as error:  # no such user
-            raise _unusable(Path(own), str(error)) from error
+            raise unusable(Path(own), str(error)) from error
     xdg = os.environ.get("XDG_CACHE_HOME")
     base = Path(xdg) if xdg and os.path.isabs(xdg) else Path.home() / ".cache"
     return base / "vllm_av"
 
 
-def _unusable(path: Path, reason: str) -> SetupError:
+def unusable(path: Path, reason: str) -> SetupError:
+    """``AV-CACHE-DIR``: what lies at ``path`` cannot be read or written, for this ``reason``."""
     return SetupError(
         Code.CACHE_DIR,
         given=f"the cache folder {path} cannot be used ({reason})",

@@ -140,7 +140,7 @@ class Code(StrEnum):
     SCORER_FAILED = "AV-SCORER-FAILED"
     """A scorer raised an exception, which stopped the engine."""
     DEMO_CHECKPOINT = "AV-DEMO-CHECKPOINT"
-    """The demonstration's target model is not installed, or it is another model."""
+    """The demonstration's target or drafter is not there, or is another one or damaged."""
     DEMO_PROMPTS = "AV-DEMO-PROMPTS"
     """A source of the demonstration's prompts is not installed, or holds too few."""
     DEMO_OPTION = "AV-DEMO-OPTION"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_av.demo.kept import kept
+from vllm_av.errors import Code, DemoError, told
 
 # Raise it when the checkpoint written from the same sources changes.
 _VERSION = 1
@@ -33,12 +34,10 @@ def completed(drafter: Path, target: Path, *, without: str | None = None) -> Pat
             switched off with them.
 
     Raises:
+        DemoError: ``AV-DEMO-CHECKPOINT`` if the drafter's files are missing or damaged.
         SetupError: ``AV-CACHE-DIR`` if the cache cannot be written.
     """
-    from safetensors import safe_open
-
-    with safe_open(drafter / _WEIGHTS, "pt") as carried:
-        names = set(carried.keys())
+    names = _names(drafter)
     reduced = _MAPPING in names and _HEAD not in names
     if not reduced and without is None:
         return drafter
@@ -49,6 +48,22 @@ def completed(drafter: Path, target: Path, *, without: str | None = None) -> Pat
         f"{drafter.name}-{digest.hexdigest()[:16]}-v{_VERSION}",
         lambda folder: _write(drafter, target, folder, reduced, without),
     )
+
+
+def _names(drafter: Path) -> set[str]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        json.loads((drafter / _CONFIG).read_text(encoding="utf-8"))
+        with safe_open(drafter / _WEIGHTS, "pt") as carried:
+            return set(carried.keys())
+    except (OSError, ValueError, SafetensorError) as error:
+        raise DemoError(
+            Code.DEMO_CHECKPOINT,
+            given=f"no drafter can be read from {drafter} ({type(error).__name__}: {told(error)})",
+            allowed=f"a folder with a whole {_CONFIG} and {_WEIGHTS}",
+            fix="take another drafter, or install vllm_av again",
+        ) from error
 
 
 def _write(drafter: Path, target: Path, folder: Path, reduced: bool, without: str | None) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vllm_av.cache import cache_dir
+from vllm_av.cache import cache_dir, unusable
 
 _MANIFEST = "sha256.json"
 
@@ -29,6 +29,13 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
         SetupError: ``AV-CACHE-DIR`` if the cache cannot be written.
     """
     root = cache_dir() / "checkpoints"
+    try:
+        return _kept(root, name, make)
+    except OSError as error:
+        raise unusable(root, error.strerror or str(error)) from error
+
+
+def _kept(root: Path, name: str, make: Callable[[Path], None]) -> Path:
     root.mkdir(exist_ok=True)
     final = root / name
     with _locked(root / f"{name}.lock"):

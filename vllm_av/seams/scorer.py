@@ -108,7 +108,8 @@ def _drafter(spec: Any, *, has_head: bool) -> str:
     from vllm_av.drafters import drafter_type
 
     draft = spec.draft_model_config
-    modules = getattr(draft.hf_config, "num_nextn_predict_layers", 1)
+    # Some configs have the key and no number there.
+    modules = getattr(draft.hf_config, "num_nextn_predict_layers", None) or 1
     row = drafter_type(
         spec.method,
         draft.architectures,

@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from vllm_av.demo.completion import completed
 from vllm_av.demo.kept import is_whole
+from vllm_av.errors import Code, DemoError, SetupError
 
 _VOCABULARY, _HIDDEN = 12, 4
 _TOKENS = torch.tensor([1, 4, 5, 11])
@@ -85,3 +86,26 @@ def test_other_weights_have_another_folder(tmp_path: Path, target: Path) -> None
     first = completed(_drafter(tmp_path, d2t=_offsets()), target)
     extra = {"norm.weight": torch.ones(_HIDDEN)}
     assert completed(_drafter(tmp_path, d2t=_offsets(), **extra), target) != first
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("damage", ["missing", "cut off"])
+def test_a_drafter_that_cannot_be_read_is_told(
+    tmp_path: Path, target: Path, name: str, damage: str
+) -> None:
+    file = _drafter(tmp_path, d2t=_offsets()) / name
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(DemoError, match="no drafter can be read") as caught:
+        completed(file.parent, target)
+    assert caught.value.code is Code.DEMO_CHECKPOINT
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, target: Path, cache: Path) -> None:
+    cache.mkdir()
+    (cache / "checkpoints").write_text("in the way")
+    with pytest.raises(SetupError) as caught:
+        completed(_drafter(tmp_path, d2t=_offsets()), target)
+    assert caught.value.code is Code.CACHE_DIR

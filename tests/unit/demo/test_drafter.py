@@ -1,48 +1,49 @@
-"""The head that the package carries is the one its provenance describes, and fits its target."""
+"""The drafters that the package carries fit the target that they are demonstrated with."""
 
-import hashlib
 import json
-import re
+from pathlib import Path
+
+import pytest
 
 from vllm_av.demo.checkpoint import weights
-from vllm_av.demo.drafter import carried
+from vllm_av.demo.drafter import DRAFTERS, carried, checkpoint, find
+from vllm_av.drafters import TYPES
+from vllm_av.errors import Code, DemoError
 
-_SHARED_WITH_TARGET = {
+# Of every drafter; those that read the target's states share its width as well.
+_SHARED = {"vocab_size": "llama.vocab_size"}
+_SHARED_BY_HEADS = _SHARED | {
     "hidden_size": "llama.embedding_length",
-    "vocab_size": "llama.vocab_size",
     "rope_theta": "llama.rope.freq_base",
     "max_position_embeddings": "llama.context_length",
-    "num_attention_heads": "llama.attention.head_count",
-    "num_key_value_heads": "llama.attention.head_count_kv",
-    "eos_token_id": "tokenizer.ggml.eos_token_id",
 }
+_ON_SMOLLM2 = [
+    name for name, each in DRAFTERS.items() if not each.own_target and carried(name).is_dir()
+]
 
 
-def test_the_files_have_the_sha256_of_their_provenance() -> None:
-    text = (carried("eagle") / "PROVENANCE.md").read_text(encoding="utf-8")
-    stated = dict(re.findall(r"^ +([0-9a-f]{64})  (\S+)$", text, re.MULTILINE)[::-1])
-    found = {
-        hashlib.sha256((carried("eagle") / name).read_bytes()).hexdigest(): name
-        for name in ("config.json", "model.safetensors")
-    }
-    assert stated == found
-
-
-def test_the_config_matches_the_target() -> None:
+@pytest.mark.parametrize("name", _ON_SMOLLM2)
+def test_the_config_matches_the_target(name: str) -> None:
     from gguf import GGUFReader
 
+    shared = _SHARED if find(name).method == "draft_model" else _SHARED_BY_HEADS
     fields = GGUFReader(weights()).fields
-    config = json.loads((carried("eagle") / "config.json").read_text(encoding="utf-8"))
-    target = {key: fields[name].contents() for key, name in _SHARED_WITH_TARGET.items()}
+    config = json.loads((carried(name) / "config.json").read_text(encoding="utf-8"))
+    target = {key: fields[field].contents() for key, field in shared.items()}
     assert {key: config[key] for key in target} == target
 
 
-def test_the_weights_are_one_layer_for_that_width() -> None:
-    from safetensors import safe_open
+def test_each_is_a_type_of_the_table() -> None:
+    types = {row.name: row for row in TYPES}
+    for name, drafter in DRAFTERS.items():
+        assert drafter.method in types[name].methods
 
-    with safe_open(carried("eagle") / "model.safetensors", "np") as tensors:
-        names = tensors.keys()
-        shapes = {name: tensors.get_slice(name).get_shape() for name in names}
-    assert shapes["fc.weight"] == [576, 2 * 576]
-    assert {name.split(".")[1] for name in shapes if name.startswith("layers.")} == {"0"}
-    assert sum(a * b for a, b in (s for s in shapes.values() if len(s) == 2)) == 4_202_496
+
+def test_an_unknown_one_is_told_which_there_are() -> None:
+    with pytest.raises(DemoError, match="eagle3, mtp, dflash") as caught:
+        find("medusa")
+    assert caught.value.code is Code.DEMO_OPTION
+
+
+def test_one_that_lies_in_its_target_is_taken_as_it_is() -> None:
+    assert checkpoint("mtp", Path("nowhere")) == carried("mtp")
