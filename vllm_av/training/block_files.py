@@ -46,7 +46,8 @@ def fresh(shape: Shape, corpus: Corpus, seed: int) -> Backbone:
 
     The context is mostly the stream nearest to the target's end, layers write what the target's
     last layers write (values, outputs, the strongest of their neurons), and the final norm is half
-    the target's: a drafter is less sure. After 300 steps that is as good as 550 from random layers.
+    the target's: a drafter is less sure. In one run, 300 steps from there drafted the first
+    position as well as 480 from random layers.
     """
     torch.manual_seed(seed)
     backbone = Backbone(shape, scales(corpus))
