@@ -43,7 +43,7 @@ _ALL = (
         "mtp",
         "mimo-mtp",
         "mtp",
-        "a small target of this package with its MTP layer",
+        "A small target of this package with its MTP layer",
         own_target=True,
     ),
     Drafter("dflash", "smollm2-dflash", "dflash", f"{_SMOLLM2} a DFlash drafter"),
