@@ -56,7 +56,8 @@ demo: setup
 
 # Each is trained after what it needs; what is whole in build/drafters is kept.
 drafters: setup
-	@$(BIN)/python -m vllm_av.training $(or $(DRAFTER),all)
+	@stage=$$($(BIN)/python -m ci.stage $(DRAFTER)) && \
+	exec $(BIN)/python -m vllm_av.training $$stage
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -25,7 +25,17 @@ def test_ci_calls_make_test_and_nothing_else() -> None:
     assert commands == ["exec make test"]
 
 
-TARGETS = ("demo", "test", "test-033", "test-full", "bench", "check", "lock", "setup-033")
+TARGETS = (
+    "demo",
+    "drafters",
+    "test",
+    "test-033",
+    "test-full",
+    "bench",
+    "check",
+    "lock",
+    "setup-033",
+)
 
 
 @pytest.mark.parametrize("target", TARGETS)
