@@ -35,10 +35,15 @@ def test_the_series_lies_inside_the_package(wheel: zipfile.ZipFile) -> None:
     assert carried == source
 
 
-def test_the_draft_head_and_the_licences_are_carried(wheel: zipfile.ZipFile) -> None:
+def test_the_drafters_and_the_licences_are_carried(wheel: zipfile.ZipFile) -> None:
+    source = {
+        str(path.relative_to(ROOT)): path.read_bytes()
+        for path in (ROOT / "vllm_av/data").rglob("*")
+        if path.is_file()
+    }
     names = wheel.namelist()
-    assert "vllm_av/data/smollm2-eagle/model.safetensors" in names
-    assert "vllm_av/data/smollm2-eagle/PROVENANCE.md" in names
+    assert "vllm_av/data/smollm2-eagle/model.safetensors" in source
+    assert {n: wheel.read(n) for n in names if n.startswith("vllm_av/data/")} == source
     assert {n.rpartition("/")[2] for n in names if "/licenses/" in n} == {"LICENSE", "NOTICE"}
 
 
