@@ -26,6 +26,8 @@ ENVIRONMENT = {
 
 
 SERVED_NAME = "demo"
+# Those that draft a block have learnt so many positions of it, and nothing of the next one.
+_MOST_DRAFTS = {"dflash": 7, "dspark": 7}
 
 
 class Arm(StrEnum):
@@ -51,7 +53,8 @@ class Settings:
     Args:
         drafter: its name, of :data:`vllm_av.demo.drafter.DRAFTERS`.
         concurrency: how many requests are in flight, one measurement each.
-        num_speculative_tokens: K, how many tokens are drafted a step.
+        num_speculative_tokens: K, how many tokens are drafted a step; 1 to 8, for a drafter of
+            blocks to 7.
         temperature: of every request; drafts are sampled at it too.
         max_tokens: after which a request ends, if its text has not ended before.
 
@@ -66,13 +69,14 @@ class Settings:
     max_tokens: int = 56
 
     def __post_init__(self) -> None:
-        find(self.drafter)
+        drafter = find(self.drafter)
         for concurrency in self.concurrency:
             _check("--concurrency", concurrency, 1 <= concurrency <= 32, "1 to 32")
         distinct = len(set(self.concurrency)) == len(self.concurrency) > 0
         _check("--concurrency", list(self.concurrency), distinct, "each value once")
-        steps = self.num_speculative_tokens
-        _check("--num-speculative-tokens", steps, 1 <= steps <= 8, "1 to 8")
+        steps, most = self.num_speculative_tokens, _MOST_DRAFTS.get(drafter.method, 8)
+        whom = f" with --drafter {self.drafter}" if drafter.method in _MOST_DRAFTS else ""
+        _check("--num-speculative-tokens", steps, 1 <= steps <= most, f"1 to {most}{whom}")
         # vLLM raises temperatures below 0.01 to that value: refuse rather than change in silence.
         fair = self.temperature == 0 or 0.01 <= self.temperature <= 2
         _check("--temperature", self.temperature, fair, "0, or 0.01 to 2")

@@ -48,6 +48,15 @@ def test_out_of_range_names_the_option(option: str, wrong: Any) -> None:
     assert f"--{option.replace('_', '-')} " in caught.value.given
 
 
+@pytest.mark.parametrize("drafter", ["dflash", "dspark", "dspark-headless"])
+def test_a_block_is_as_long_as_it_was_trained(drafter: str) -> None:
+    assert Settings(drafter, num_speculative_tokens=7).num_speculative_tokens == 7
+    with pytest.raises(DemoError, match=f"1 to 7 with --drafter {drafter};") as caught:
+        Settings(drafter, num_speculative_tokens=8)
+    assert caught.value.code is Code.DEMO_OPTION
+    assert caught.value.given == "--num-speculative-tokens 8"
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.01, 2.0])
 def test_the_bounds_are_allowed(temperature: float) -> None:
     assert Settings("mtp", (1, 32), 8, temperature, 256).temperature == temperature
