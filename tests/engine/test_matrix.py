@@ -34,8 +34,9 @@ from tests.engine.sampling import (
 )
 from tests.kernels.check import compared
 from vllm_av.drafters import TYPES as TABLE
-from vllm_av.drafters import DraftLogits, Head, drafter_type
+from vllm_av.drafters import DraftLogits, Head
 from vllm_av.scorers.select import select
+from vllm_av.seams.scorer import type_of
 
 ROWS = {row.name: row for row in TABLE}
 WITH_HEAD = [name for name, kind in TYPES.items() if ROWS[kind.row].head is Head.HAS]
@@ -89,15 +90,7 @@ def in_force(cell: Cell) -> str:
 
 def assert_as_the_table_says(cell: Cell, engine: Engine) -> None:
     spec, speculator = engine.runner.speculative_config, engine.runner.speculator
-    draft = spec.draft_model_config
-    modules = getattr(draft.hf_config, "num_nextn_predict_layers", 1)
-    row = drafter_type(
-        spec.method,
-        draft.architectures,
-        model_type=draft.hf_config.model_type,
-        mtp_modules=min(modules, TINY_STEPS),
-        has_head=cell.drafter in WITH_HEAD,
-    )
+    row = type_of(spec, has_head=cell.drafter in WITH_HEAD)
     assert row is ROWS[TYPES[cell.drafter].row]
     assert row.speculator == type(speculator).__name__
     assert engine.adaptive == (cell.verification != FIXED)

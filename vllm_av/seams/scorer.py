@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vllm_av.seams import note
 
 if TYPE_CHECKING:
+    from vllm_av.drafters import DrafterType
     from vllm_av.scorers.guard import GuardedScorer
 
 
@@ -80,9 +81,10 @@ def _create(inputs: Any) -> "GuardedScorer":
     # A failure at the warm-up ends the start of the engine as well.
     scorer.on_failure = note.leave
     in_force = canonical(config.model_copy(update={"scorer": selection.name}))
+    row = type_of(spec, has_head=context.confidence_head is not None)
     log.info_once(
         "Adaptive verification: drafter %s, scorer %s (%s), settings %s",
-        _drafter(spec, has_head=context.confidence_head is not None),
+        row.title if row else spec.method,
         selection.name,
         selection.reason,
         json.dumps(in_force),
@@ -103,14 +105,14 @@ def _create(inputs: Any) -> "GuardedScorer":
     return scorer
 
 
-def _drafter(spec: Any, *, has_head: bool) -> str:
-    """The drafter of vLLM's ``SpeculativeConfig``, for people."""
+def type_of(spec: Any, *, has_head: bool) -> "DrafterType | None":
+    """The drafter's type, by vLLM's ``SpeculativeConfig``; None where the table lacks it."""
     from vllm_av.drafters import drafter_type
 
     draft = spec.draft_model_config
     # Some configs have the key and no number there.
     modules = getattr(draft.hf_config, "num_nextn_predict_layers", None) or 1
-    row = drafter_type(
+    return drafter_type(
         spec.method,
         draft.architectures,
         model_type=draft.hf_config.model_type,
@@ -118,4 +120,3 @@ def _drafter(spec: Any, *, has_head: bool) -> str:
         parallel=spec.parallel_drafting,
         has_head=has_head,
     )
-    return row.title if row else str(spec.method)
