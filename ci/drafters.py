@@ -3,11 +3,9 @@
 Rule: the table stands in vllm_av/drafters.py alone; a test compares.
 """
 
-from pathlib import Path
-
+from ci.readme import write
 from vllm_av.scorers.by_drafter import lines
 
-ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- written by python -m ci.drafters -->\n", "<!-- end of the drafters -->\n"
 
 
@@ -17,17 +15,5 @@ def section() -> str:
     return f"\n```text\n{text}```\n\n"
 
 
-def main() -> None:
-    """Replace what stands between the two marks.
-
-    Raises:
-        ValueError: the README lacks one of them.
-    """
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    readme.write_text(text[:begin] + section() + text[end:])
-
-
 if __name__ == "__main__":
-    main()
+    write(BEGIN, END, section())

@@ -84,7 +84,8 @@ class DrafterType:
         logits: what a scorer is shown.
         local_argmax: whether ``use_local_argmax_reduction`` spares these logits. Where it does
             not, vLLM takes them for spared all the same.
-        refusal: why nothing estimates acceptance, so that there is nothing to trim by.
+        refusal: why there is no adaptive verification: nothing estimates acceptance, or the V2
+            runner has no speculator.
         kept: whether vLLM never takes another method where a user wrote this one.
         start: for the online estimator.
     """

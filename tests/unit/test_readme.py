@@ -1,10 +1,14 @@
-"""What the README says of versions and codes is what the series and the package say."""
+"""What the README says of versions, codes and drafters is what the package says."""
 
 import tomllib
 from itertools import chain
 from pathlib import Path
 
+import pytest
+
+from ci import acceptance
 from ci.codes import table
+from ci.readme import between
 from vllm_av import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -41,3 +45,31 @@ def test_the_codes_are_all_there() -> None:
     expected = table((ROOT / "vllm_av/errors.py").read_text())
     assert "| `AV-USAGE` | The command line names " in expected
     assert expected in (ROOT / "README.md").read_text(), "run: python -m ci.codes"
+
+
+def test_the_drafters_have_the_figures_of_their_papers() -> None:
+    written = between(acceptance.BEGIN, acceptance.END)
+    assert written == acceptance.section(), "run: python -m ci.acceptance"
+
+
+def test_figures_are_read_from_the_rows_of_a_paper() -> None:
+    paper = (
+        "| Size | 1 |\n| docs | 0 | 1.16 | .60 |\n| docs | 1 | 0.80 | .5 |\n| docs | 1 | 2.0 | .5 |"
+    )
+    assert acceptance.figures(paper) == {("docs", 0): 1.16, ("docs", 1): 0.8}
+
+
+@pytest.mark.parametrize(
+    ("docs", "said"),
+    [
+        ((1.0, 0.8), "met: 2 of 4"),
+        ((0.99, 2.0), "missed: 1 of 4"),
+        ((2.0, 0.79), "missed: 1 of 4"),
+    ],
+)
+def test_a_bar_is_met_on_two_workloads_at_both_temperatures(
+    docs: tuple[float, float], said: str
+) -> None:
+    found = {(name, heat): 0.0 for name in acceptance.WORKLOADS for heat in (0, 1)}
+    found |= {("humaneval", 0): 1.5, ("humaneval", 1): 1.5, ("docs", 0): docs[0]}
+    assert acceptance.verdict(found | {("docs", 1): docs[1]}) == said

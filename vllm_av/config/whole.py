@@ -192,8 +192,7 @@ def _no_estimates(method: str) -> ConfigError:
     why = f" ({row.refusal})" if row else ""
     return ConfigError(
         Code.CONFIG_METHOD,
-        given=f"{FLAG} is true, with the method {shown(method)}, which estimates no acceptance"
-        + why,
+        given=f"{FLAG} is true, with the method {shown(method)}, which cannot have it{why}",
         allowed="adaptive verification with EAGLE, MTP, DFlash, DSpark or a draft model",
         fix=f"set {FLAG} to false, or draft with one of these",
     )

@@ -50,7 +50,7 @@ class ByDrafter:
     def heading(self) -> str:
         """What this type has in common with others."""
         if self.scorer is None:
-            return "no adaptive verification: nothing estimates acceptance"
+            return "no adaptive verification; the last column says why"
         return f"{AUTO} takes {self.scorer}: {self.reason}"
 
     def cells(self) -> tuple[str, str, str]:

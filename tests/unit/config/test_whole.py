@@ -115,7 +115,7 @@ def test_a_method_that_vllm_may_still_change_decides_nothing() -> None:
 
 @pytest.mark.parametrize("method", sorted(KEPT))
 def test_a_method_without_estimates_is_refused_before_vllm_reads_it(method: str) -> None:
-    with pytest.raises(ConfigError, match="which estimates no acceptance") as caught:
+    with pytest.raises(ConfigError, match="which cannot have it") as caught:
         check({**ON, "method": method}, Seams.ALL)
     assert caught.value.code is Code.CONFIG_METHOD
 

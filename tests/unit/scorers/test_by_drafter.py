@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ci.drafters import BEGIN, END, ROOT, section
+from ci.drafters import BEGIN, END, section
+from ci.readme import between
 from vllm_av.drafters import TYPES, DraftLogits, drafter_type
 from vllm_av.errors import ScorerError
 from vllm_av.scorers.by_drafter import by_drafter, choose, lines
@@ -54,6 +55,4 @@ def test_the_lines_hold_each_type_below_what_auto_takes() -> None:
 
 
 def test_the_readme_has_the_lines() -> None:
-    text = (ROOT / "README.md").read_text()
-    between = text.partition(BEGIN)[2].partition(END)[0]
-    assert between == section(), "run: python -m ci.drafters"
+    assert between(BEGIN, END) == section(), "run: python -m ci.drafters"
