@@ -6,7 +6,8 @@
     ├── KernelError     a Triton kernel cannot be compiled for the CPU
     ├── ConfigError     a config has a mistake
     ├── ScorerError     a scorer does not exist, does not fit the drafter, or failed
-    └── DemoError       the demonstration cannot run as asked
+    ├── DemoError       the demonstration cannot run as asked
+    └── TrainingError   a drafter cannot be trained or taken over as asked
 
 Every error is one line: what was given, what is allowed, what to do.
 The code never changes its meaning once released; a code is retired, not reused.
@@ -149,6 +150,14 @@ class Code(StrEnum):
     """An arm of the demonstration did not finish."""
     DEMO_PROBE = "AV-DEMO-PROBE"
     """The engine lacks a name that the demonstration reads its figures from."""
+    TRAINING_WORK = "AV-TRAINING-WORK"
+    """A file of the work folder was made by another plan, script or corpus, or is not whole."""
+    TRAINING_WRITE = "AV-TRAINING-WRITE"
+    """The work folder cannot be made or written."""
+    TRAINING_PROCESS = "AV-TRAINING-PROCESS"
+    """One of a stage's processes failed."""
+    TRAINING_NOTHING = "AV-TRAINING-NOTHING"
+    """A drafter is to be taken over, and the work folder holds none that is whole."""
 
 
 def told(value: object, how: Callable[[object], str] = str) -> str:
@@ -242,3 +251,7 @@ class ScorerError(VllmAvError):
 
 class DemoError(VllmAvError):
     """The demonstration cannot run as asked."""
+
+
+class TrainingError(VllmAvError):
+    """A drafter cannot be trained or taken over as asked."""

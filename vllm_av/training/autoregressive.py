@@ -171,7 +171,6 @@ class Drafter(nn.Module):
         before = window.positions[:, None, :, None] - torch.arange(length)
         put_out = []
         chain = torch.arange(window.positions.shape[1])
-        visible = []
         for step in range(steps):
             if step:
                 x, residual = self.joined(embeds, _moved(states))

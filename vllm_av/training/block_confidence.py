@@ -127,12 +127,12 @@ def regress(rows: Rows) -> tuple[Tensor, Tensor]:
     return found[:-1], found[-1]
 
 
-def _by_position(rows: Rows, values: Tensor) -> list[float]:
-    """Weighted mean of ``values`` at each position."""
-    means = []
+def _by_position(rows: Rows, values: Tensor) -> list[float | None]:
+    """Weighted mean of ``values`` at each position; ``None`` where no row was reached."""
+    means: list[float | None] = []
     for k in range(POSITIONS):
         here = rows.position == k
-        means.append(
-            round(((values * rows.weights)[here].sum() / rows.weights[here].sum()).item(), 4)
-        )
+        weight = rows.weights[here].sum().item()
+        total = (values * rows.weights)[here].sum().item()
+        means.append(round(total / weight, 4) if weight else None)
     return means

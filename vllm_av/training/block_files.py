@@ -5,21 +5,20 @@ that the target has: not the embedding, and not the output head, which is the ta
 tokens of ``d2t``.
 """
 
-import json
-import zlib
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vllm_av.demo.checkpoint import smollm2
+from vllm_av.training import prompts
 from vllm_av.training.block import Backbone, Shape
 from vllm_av.training.block_batches import likelihoods
 from vllm_av.training.data import Corpus
-from vllm_av.training.whole import written
+from vllm_av.training.whole import is_made, machine, write_json, write_tensors, written
 
 VERSION = 1
 """Of the block drafters' scripts; a change of what they make raises it."""
@@ -36,9 +35,13 @@ _INHERITED = (
 _WEIGHTS, _TRAINING = "model.safetensors", "training.json"
 
 
-def is_whole(folder: Path) -> bool:
-    """Whether ``folder`` holds a drafter to its last file."""
-    return (folder / _TRAINING).exists()
+def is_whole(folder: Path, wanted: str) -> bool:
+    """Whether ``folder`` holds the drafter of the digest ``wanted`` to its last file.
+
+    Raises:
+        TrainingError: ``AV-TRAINING-WORK`` if it holds another one.
+    """
+    return is_made(folder / _TRAINING, wanted)
 
 
 def fresh(shape: Shape, corpus: Corpus, seed: int) -> Backbone:
@@ -94,9 +97,7 @@ def scales(corpus: Corpus) -> Tensor:
 
 def likelihoods_of(work: Path, corpus: Corpus) -> Tensor:
     """:func:`likelihoods`, computed once for all block drafters of one corpus."""
-    content = zlib.crc32(corpus.vocabulary.numpy().tobytes())
-    content = zlib.crc32(corpus.ids.numpy().tobytes(), content)
-    kept = work / f"block-likelihoods-{content:08x}.pt"
+    kept = work / f"block-likelihoods-{corpus.digest[:16]}.pt"
     if not kept.exists():
         with written(kept) as path:
             torch.save(likelihoods(corpus), path)
@@ -120,10 +121,8 @@ def finish(
     """Write the drafter's files; ``told`` is what :func:`block_training.train` says of the run."""
     # How much higher each token's number is in the target's vocabulary, as vLLM wants it.
     offsets = corpus.vocabulary - torch.arange(len(corpus.vocabulary))
-    with written(folder / _WEIGHTS) as path:
-        save_file(weights | {"d2t": offsets}, path, metadata={"format": "pt"})
-        path.chmod(0o644)  # safetensors writes for the owner alone
-    _write(folder / "config.json", config)
+    write_tensors(folder / _WEIGHTS, weights | {"d2t": offsets})
+    write_json(folder / "config.json", config)
     trained, _ = parts(corpus)
     tokens = sum(
         corpus.offsets[n + 1] - corpus.offsets[n] - corpus.prompt_lengths[n] for n in trained
@@ -133,10 +132,8 @@ def finish(
         "target": "SmolLM2-135M-Instruct",
         "texts": len(trained),
         "generated_tokens": tokens,
+        "left_out": corpus.left_out,
+        "made_on": machine(),
+        "requests": prompts.digest(),
     }
-    _write(folder / _TRAINING, about | told)
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    with written(path) as part:
-        part.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / _TRAINING, about | told)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vllm_av.training.block_batches import POSITIONS, Batches, Plan
 from vllm_av.training.block_learner import Drafter, learn
-from vllm_av.training.whole import written
+from vllm_av.training.whole import require, written
 
 _SAVED_EVERY = 100  # steps
 _TOLD_EVERY = 50
@@ -43,7 +43,7 @@ class Curve:
 
 
 def train(
-    drafter: Drafter, batches: Batches, plan: Plan, target_head: Tensor, state: Path
+    drafter: Drafter, batches: Batches, plan: Plan, target_head: Tensor, state: Path, wanted: str
 ) -> dict[str, Any]:
     """Take the plan's steps.
 
@@ -53,12 +53,16 @@ def train(
         plan: of the run.
         target_head: bfloat16 ``[draft vocabulary, hidden]``.
         state: the file that a stopped run left, or leaves.
+        wanted: digest of all that the run is made from.
 
     Returns:
         What ``training.json`` says of the run.
+
+    Raises:
+        TrainingError: ``AV-TRAINING-WORK`` if another run left ``state``.
     """
     parameters = [p for p in drafter.module.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(
+    optimiser = torch.optim.AdamW(
         [
             {"params": [p for p in parameters if p.ndim > 1], "weight_decay": 0.02},
             {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
@@ -69,22 +73,24 @@ def train(
     curve, done = Curve(), 0
     if state.exists():
         saved = torch.load(state, weights_only=True)
+        require(saved.get("digest"), wanted, state)
         drafter.module.load_state_dict(saved["module"])
-        optimizer.load_state_dict(saved["optimizer"])
+        optimiser.load_state_dict(saved["optimiser"])
         curve, done = Curve(**saved["curve"]), saved["done"]
     for step in range(done, plan.steps):
-        for group in optimizer.param_groups:
+        for group in optimiser.param_groups:
             group["lr"] = rate(plan, step)
         curve.add(*learn(drafter, batches[step], plan, target_head))
         nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+        optimiser.step()
+        optimiser.zero_grad()
         if (step + 1) % _TOLD_EVERY == 0:
             told = " ".join(f"{value:.3f}" for value in curve.acceptance)
             print(f"step {step + 1}/{plan.steps}: loss {curve.loss:.3f}, {told}", flush=True)
         if (step + 1) % _SAVED_EVERY == 0 or step + 1 == plan.steps:
-            _save(drafter, optimizer, curve, step + 1, state)
+            _save(drafter, optimiser, curve, step + 1, wanted, state)
     return {
+        "digest": wanted,
         "steps": plan.steps,
         "texts_per_step": plan.texts,
         "anchors_per_text": plan.anchors,
@@ -107,15 +113,21 @@ def rate(plan: Plan, step: int) -> float:
 
 
 def _save(
-    drafter: Drafter, optimizer: torch.optim.Optimizer, curve: Curve, done: int, state: Path
+    drafter: Drafter,
+    optimiser: torch.optim.Optimizer,
+    curve: Curve,
+    done: int,
+    wanted: str,
+    state: Path,
 ) -> None:
     with written(state) as path:
         torch.save(
             {
                 "module": drafter.module.state_dict(),
-                "optimizer": optimizer.state_dict(),
+                "optimiser": optimiser.state_dict(),
                 "curve": vars(curve),
                 "done": done,
+                "digest": wanted,
             },
             path,
         )

@@ -9,8 +9,6 @@ that is made anew is the same; a file under its final name is whole.
 """
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -21,6 +19,7 @@ import numpy as np
 
 from vllm_av.demo.checkpoint import smollm2
 from vllm_av.demo.settings import ENVIRONMENT
+from vllm_av.training.processes import end_with_parent, together
 from vllm_av.training.prompts import ROUNDS, Request, held_out, requests
 from vllm_av.training.whole import written
 
@@ -42,15 +41,11 @@ def run(work: Path) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     smollm2()  # converted once, before two processes want it
-    commands = [
-        [sys.executable, "-m", "vllm_av.training.corpus", str(folder), str(share)]
-        for share in range(_PROCESSES)
-    ]
-    environment = os.environ | ENVIRONMENT | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-    running = [subprocess.Popen(command, env=environment) for command in commands]
-    failed = [process.args for process in running if process.wait()]
-    if failed:
-        raise subprocess.CalledProcessError(1, str(failed[0]))
+    together(
+        "vllm_av.training.corpus",
+        [[str(folder), str(share)] for share in range(_PROCESSES)],
+        ENVIRONMENT | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
+    )
     _join(folder)
 
 
@@ -58,7 +53,7 @@ def _join(folder: Path) -> None:
     """The parts become one corpus; ``sequences.json`` comes last and says that it is whole."""
     rows = [
         row | {"round": int(part.stem.split("-")[1])}
-        for part in sorted(folder.glob("part-*.json"))
+        for part in sorted(folder.glob("part-?-??.json"))
         for row in json.loads(part.read_text(encoding="utf-8"))
     ]
     rows = [row for row in rows if len(row["answer"]) >= _FEWEST_TOKENS]
@@ -81,10 +76,10 @@ def _generate(folder: Path, share: int) -> None:
     """Each ``_PROCESSES``-th batch of requests, in an engine of this process."""
     # Batches are lists of requests by number, so a part depends on no other one.
     parts: dict[Path, list[tuple[int, Request]]] = {}
-    for turn in range(ROUNDS):
-        everything = list(enumerate(requests(turn), turn << 24))
+    for number in range(ROUNDS):
+        everything = list(enumerate(requests(number), number << 24))
         for start in range(0, len(everything), _IN_FLIGHT):
-            part = folder / f"part-{turn}-{start // _IN_FLIGHT:02}.json"
+            part = folder / f"part-{number}-{start // _IN_FLIGHT:02}.json"
             parts[part] = everything[start : start + _IN_FLIGHT]
     missing = {
         part: batch
@@ -191,4 +186,5 @@ class _Engine:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     _generate(Path(sys.argv[1]), int(sys.argv[2]))

@@ -4,9 +4,12 @@ Rule: the batch of a step is a function of the step's number alone, so that a ru
 after it was killed sees what it would have seen.
 """
 
+import hashlib
 import json
 import random
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,9 @@ import torch
 from torch import Tensor
 
 from vllm_av.demo.checkpoint import smollm2
-from vllm_av.training.features import HIDDEN, ROWS
+from vllm_av.training.features import HIDDEN, ROWS, belongs
+from vllm_av.training.leakage import kept_back
+from vllm_av.training.prompts import WORKLOADS, held_out
 
 REDUCED = 6144
 """Tokens of the reduced draft vocabulary."""
@@ -37,6 +42,8 @@ class Corpus:
         embedding: bfloat16 ``[49152, 576]``; the target's logits are ``features[:, 3] @
             embedding.T``.
         vocabulary: int64 ``[6144]``, ascending: the tokens that the training part has most of.
+        left_out: how many of ``held_out`` were generated to be trained on, and are too near to
+            what is measured.
     """
 
     ids: Tensor
@@ -48,14 +55,20 @@ class Corpus:
     features: Tensor
     embedding: Tensor
     vocabulary: Tensor
+    left_out: int = 0
 
-    def sequences(self, held_out: bool, workload: str | None = None) -> list[int]:
-        """Numbers of the sequences of one part, of one workload or of all."""
-        return [
-            number
-            for number, (held, kind) in enumerate(zip(self.held_out, self.workload, strict=True))
-            if held is held_out and workload in (None, kind)
-        ]
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of what is trained on; the features follow from it."""
+        lists = self.prompt_lengths, self.temperature, self.held_out, self.offsets
+        found = hashlib.sha256(json.dumps(lists).encode())
+        for tensor in (self.ids, self.vocabulary):
+            found.update(tensor.numpy().tobytes())
+        return found.hexdigest()
+
+    def sequences(self, held_out: bool) -> list[int]:
+        """Numbers of the sequences of one part."""
+        return [number for number, held in enumerate(self.held_out) if held is held_out]
 
     def batch(self, sequences: list[int]) -> "Batch":
         """``sequences``, padded on the right with zeros."""
@@ -92,13 +105,19 @@ class Batch:
 
 
 def open_corpus(work: Path) -> Corpus:
-    """What the stages ``corpus`` and ``features`` left in ``work``."""
+    """What the stages ``corpus`` and ``features`` left in ``work``.
+
+    Raises:
+        TrainingError: ``AV-TRAINING-WORK`` if the features are of another corpus, or not whole.
+    """
+    belongs(work)
     folder = work / "corpus"
     described: list[dict[str, Any]] = json.loads((folder / "sequences.json").read_text())
     ids = torch.from_numpy(np.load(folder / "ids.npy")).long()
     offsets = np.load(folder / "offsets.npy").tolist()
-    held_out = [row["held_out"] for row in described]
-    trained = [ids[offsets[n] : offsets[n + 1]] for n, held in enumerate(held_out) if not held]
+    prompts = [text for workload in WORKLOADS for _, text in held_out(workload)]
+    kept = kept_back(described, _texts(ids, offsets), prompts)
+    trained = [ids[offsets[n] : offsets[n + 1]] for n, held in enumerate(kept) if not held]
     embedding = target_embedding()
     return Corpus(
         ids=ids,
@@ -106,16 +125,28 @@ def open_corpus(work: Path) -> Corpus:
         prompt_lengths=np.load(folder / "prompt_lengths.npy").tolist(),
         workload=[row["workload"] for row in described],
         temperature=[row["temperature"] for row in described],
-        held_out=held_out,
+        held_out=kept,
+        # Not shared: a file too short is an error then, and not made longer.
         features=torch.from_file(
             str(work / "features" / "hidden.bin"),
-            shared=True,
+            shared=False,
             size=len(ids) * ROWS * HIDDEN,
             dtype=torch.bfloat16,
         ).view(-1, ROWS, HIDDEN),
         embedding=embedding,
         vocabulary=frequent(torch.cat(trained), len(embedding), REDUCED),
+        left_out=sum(kept) - sum(row["held_out"] for row in described),
     )
+
+
+def _texts(ids: Tensor, offsets: list[int]) -> list[str]:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(smollm2() / "tokenizer.json"))
+    texts: list[str] = tokenizer.decode_batch(
+        [ids[start:end].tolist() for start, end in pairwise(offsets)]
+    )
+    return texts
 
 
 def target_embedding() -> Tensor:

@@ -10,7 +10,8 @@ from vllm_av.training import block_files
 from vllm_av.training.block import Backbone, Shape, config, export
 from vllm_av.training.block_batches import Batch, Batches, Plan
 from vllm_av.training.block_training import train
-from vllm_av.training.data import open_corpus
+from vllm_av.training.data import Corpus, open_corpus
+from vllm_av.training.whole import digest
 
 SHAPE = Shape(layers=2, intermediate=368, target_layers=(1, 14, 26))  # 8.2 MB
 PLAN = Plan(steps=2000, texts=4, anchors=32, rate=2e-3, anchor_drafts=False, anchor=0.5)
@@ -37,19 +38,25 @@ class DFlash:
         return rows[:, 1:], rows[:, 0], self.head
 
 
+def identity(corpus: Corpus) -> str:
+    """Of what the drafter is made from."""
+    return digest("dflash", block_files.VERSION, SHAPE, PLAN, corpus.digest)
+
+
 def run(work: Path) -> None:
     """Train into ``work / "smollm2-dflash"``; does nothing where that is whole."""
     folder = work / "smollm2-dflash"
-    if block_files.is_whole(folder):
+    corpus = open_corpus(work)
+    wanted = identity(corpus)
+    if block_files.is_whole(folder, wanted):
         return
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    corpus = open_corpus(work)
     head = corpus.embedding[corpus.vocabulary].contiguous()
     drafter = DFlash(block_files.fresh(SHAPE, corpus, PLAN.seed), corpus.embedding, head)
     numbers, _ = block_files.parts(corpus)
     batches = Batches(corpus, numbers, block_files.likelihoods_of(work, corpus), PLAN)
-    told = train(drafter, batches, PLAN, head, folder / "state.pt")
+    told = train(drafter, batches, PLAN, head, folder / "state.pt", wanted)
     written = config(SHAPE, len(corpus.embedding), len(corpus.vocabulary))
     block_files.finish(
         folder,

@@ -20,13 +20,16 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vllm_av.training import tiny_loop
+from vllm_av.training import prompts, tiny_loop
 from vllm_av.training.data import Batches, Corpus, frequent, open_corpus
 from vllm_av.training.loss import attach
 from vllm_av.training.tiny_model import Layer, Norm, Shape, compute_in
-from vllm_av.training.whole import written
+from vllm_av.training.whole import digest, is_made, machine, write_json, write_tensors
 
 FOLDER = "smollm2-draft"
+VERSION = 1
+"""Of this script; a change of what it makes raises it."""
+
 SHAPE = Shape(
     vocabulary=49152,
     hidden=32,
@@ -65,6 +68,7 @@ class DraftModel(nn.Module):
 
     def __init__(self, shape: Shape, embedding: Tensor) -> None:
         super().__init__()
+        self.shape = shape
         self.model = Body(shape, embedding)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -80,25 +84,39 @@ class DraftModel(nn.Module):
 def run(work: Path) -> None:
     """Train the model into ``work/smollm2-draft``; nothing where that is whole."""
     folder = work / FOLDER
-    if (folder / "training.json").exists():
+    described = json.loads((work / "corpus" / "sequences.json").read_text(encoding="utf-8"))
+    corpus = of_first_round(open_corpus(work), [row["round"] for row in described])
+    wanted = identity(SHAPE, PLAN, corpus)
+    if is_made(folder / "training.json", wanted):
         return
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    described = json.loads((work / "corpus" / "sequences.json").read_text(encoding="utf-8"))
-    corpus = of_first_round(open_corpus(work), [row["round"] for row in described])
     model = DraftModel(SHAPE, projected(corpus.embedding, SHAPE.hidden))
     compute_in(model, torch.bfloat16)
     figures = train(model, corpus, PLAN, folder / "state.pt")
     export(model, SHAPE, folder)
-    record = asdict(PLAN) | figures | {"shape": asdict(SHAPE), "sequences": _SEQUENCES, "seed": 0}
-    with written(folder / "training.json") as path:
-        path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    record = {
+        "version": VERSION,
+        "digest": wanted,
+        "made_on": machine(),
+        "requests": prompts.digest(),
+        "left_out": corpus.left_out,
+        "shape": asdict(SHAPE),
+        "sequences": _SEQUENCES,
+        "seed": 0,
+    }
+    write_json(folder / "training.json", record | asdict(PLAN) | figures)
+
+
+def identity(shape: Shape, plan: tiny_loop.Plan, corpus: Corpus) -> str:
+    """Of what a run makes its model from."""
+    return digest("draft model", VERSION, shape, plan, _SEQUENCES, corpus.digest)
 
 
 def of_first_round(corpus: Corpus, rounds: list[int]) -> Corpus:
     """``corpus`` where whatever is of another round than 0 counts as held out."""
-    held_out = [held or turn > 0 for held, turn in zip(corpus.held_out, rounds, strict=True)]
+    held_out = [held or each > 0 for held, each in zip(corpus.held_out, rounds, strict=True)]
     spans = zip(corpus.offsets, corpus.offsets[1:], held_out, strict=False)
     trained = torch.cat([corpus.ids[start:end] for start, end, held in spans if not held])
     vocabulary = frequent(trained, len(corpus.embedding), len(corpus.vocabulary))
@@ -143,8 +161,14 @@ def train(model: DraftModel, corpus: Corpus, plan: tiny_loop.Plan, state: Path) 
             bias,
         )
 
+    wanted = identity(model.shape, plan, corpus)
     return tiny_loop.train(
-        model.named_parameters(), loss, plan, state, lambda line: print(f"draft {line}", flush=True)
+        model.named_parameters(),
+        loss,
+        plan,
+        state,
+        wanted,
+        lambda line: print(f"draft {line}", flush=True),
     )
 
 
@@ -202,8 +226,6 @@ def distilled(
 
 def export(model: DraftModel, shape: Shape, folder: Path) -> None:
     """Write config and bfloat16 weights as vLLM and transformers load them."""
-    from safetensors.torch import save_file
-
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -226,9 +248,6 @@ def export(model: DraftModel, shape: Shape, folder: Path) -> None:
         "dtype": "bfloat16",
         "torch_dtype": "bfloat16",
     }
-    text = json.dumps(config, indent=2) + "\n"
-    (folder / "config.json").write_text(text, encoding="utf-8")
+    write_json(folder / "config.json", config)
     weights = {name: each.detach().bfloat16() for name, each in model.state_dict().items()}
-    with written(folder / "model.safetensors") as path:
-        save_file(weights, path, metadata={"format": "pt"})
-        path.chmod(0o644)
+    write_tensors(folder / "model.safetensors", weights)

@@ -28,6 +28,7 @@ from vllm_av.training.block_batches import POSITIONS, Batch, Batches, Plan
 from vllm_av.training.block_confidence import fit
 from vllm_av.training.block_training import train
 from vllm_av.training.data import Corpus, open_corpus
+from vllm_av.training.whole import digest
 
 RANK = 16
 PLAN = Plan(steps=900, texts=4, anchors=32, rate=1.5e-3, anchor_drafts=True, seed=1)
@@ -86,17 +87,20 @@ class DSpark:
 def run(work: Path) -> None:
     """Train into ``work / "smollm2-dspark"``; does nothing where that is whole."""
     folder = work / "smollm2-dspark"
-    if block_files.is_whole(folder):
-        return
     dflash.run(work)
+    corpus = open_corpus(work)
+    begun = dflash.identity(corpus)
+    wanted = digest("dspark", block_files.VERSION, RANK, PLAN, CONFIDENCE, begun)
+    if block_files.is_whole(folder, wanted):
+        return
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    corpus = open_corpus(work)
     drafter = _fresh(corpus, block_files.weights_of(work / "smollm2-dflash"))
     likelihood = block_files.likelihoods_of(work, corpus)
     trained, apart = block_files.parts(corpus)
     batches = Batches(corpus, trained, likelihood, PLAN)
-    told: dict[str, Any] = train(drafter, batches, PLAN, drafter.head, folder / "state.pt")
+    state = folder / "state.pt"
+    told: dict[str, Any] = train(drafter, batches, PLAN, drafter.head, state, wanted)
     confidence, told["confidence"] = fit(
         drafter,
         Batches(corpus, apart, likelihood, CONFIDENCE),

@@ -9,8 +9,6 @@ its final name when every batch is.
 """
 
 import json
-import os
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +18,8 @@ import torch
 
 from vllm_av.demo.checkpoint import smollm2
 from vllm_av.demo.settings import ENVIRONMENT
-from vllm_av.training.whole import written
+from vllm_av.training.processes import end_with_parent, together
+from vllm_av.training.whole import claim, of_file, require, written
 
 LAYERS = (2, 15, 27)
 """Whose inputs are kept. vLLM's ``aux_hidden_state_layers`` counts the same way."""
@@ -35,22 +34,52 @@ def run(work: Path) -> None:
     """Compute the hidden states of ``work``'s corpus; does nothing where the file is whole."""
     folder = work / "features"
     final = folder / "hidden.bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    belongs(work)
     if final.exists():
         return
-    folder.mkdir(parents=True, exist_ok=True)
     with written(final) as path:
         if not path.exists():
             lengths, rounds = _sequences(work)
             _empty(folder / "done.bin", len(batches(lengths, rounds)))
-            _empty(path, int(lengths.sum()) * ROWS * HIDDEN * 2)
-        commands = [
-            [sys.executable, "-m", "vllm_av.training.features", str(work), str(path), str(share)]
-            for share in range(_PROCESSES)
-        ]
-        running = [subprocess.Popen(line, env=os.environ | ENVIRONMENT) for line in commands]
-        failed = [process.args for process in running if process.wait()]
-        if failed:
-            raise subprocess.CalledProcessError(1, str(failed[0]))
+            _empty(path, _size(work))
+        together(
+            "vllm_av.training.features",
+            [[str(work), str(path), str(share)] for share in range(_PROCESSES)],
+            ENVIRONMENT,
+        )
+
+
+def belongs(work: Path) -> None:
+    """See to it that what is there of ``work``'s hidden states is of ``work``'s corpus.
+
+    A file that has no note of its corpus (``hidden.bin.sha256``) is taken for this one's, and gets
+    the note, where its size is exactly right, ``done.bin`` has exactly this corpus's batches, and
+    the file has its final name only with every batch done.
+
+    Raises:
+        TrainingError: ``AV-TRAINING-WORK`` if it is of another corpus.
+    """
+    corpus, final = work / "corpus", work / "features" / "hidden.bin"
+    wanted = of_file(corpus / "ids.npy", corpus / "offsets.npy")
+    claim(final, wanted, lambda: _fits(work))
+    if final.exists() and final.stat().st_size != _size(work):
+        require(None, wanted, final)
+
+
+def _fits(work: Path) -> bool:
+    folder = work / "features"
+    final, done = folder / "hidden.bin", folder / "done.bin"
+    file = final if final.exists() else folder / "hidden.bin.part"
+    if not done.exists() or file.stat().st_size != _size(work):
+        return False
+    marks = done.read_bytes()
+    return len(marks) == len(batches(*_sequences(work))) and (file != final or all(marks))
+
+
+def _size(work: Path) -> int:
+    """Bytes of the whole file."""
+    return int(np.load(work / "corpus" / "offsets.npy")[-1]) * ROWS * HIDDEN * 2
 
 
 def batches(lengths: np.ndarray, rounds: list[int]) -> list[list[int]]:
@@ -121,4 +150,5 @@ def _compute(work: Path, path: Path, share: int) -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     _compute(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

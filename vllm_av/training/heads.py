@@ -21,11 +21,20 @@ from torch import Tensor
 from torch.func import functional_call
 
 from vllm_av.demo.checkpoint import smollm2
+from vllm_av.training import prompts
 from vllm_av.training.autoregressive import Drafter, Window
 from vllm_av.training.data import Batches, Corpus, open_corpus
 from vllm_av.training.loss import attach, distance
 from vllm_av.training.schedule import Schedule
-from vllm_av.training.whole import written
+from vllm_av.training.whole import (
+    digest,
+    is_made,
+    machine,
+    require,
+    write_json,
+    write_tensors,
+    written,
+)
 
 VERSION = 2
 """Of this script; a change of what it makes raises it."""
@@ -72,11 +81,16 @@ class Plan:
 def train(work: Path, plan: Plan) -> None:
     """Train ``plan`` into ``work / plan.name``; does nothing where that is whole."""
     folder = work / plan.name
-    if (folder / "training.json").exists():
+    corpus = open_corpus(work)
+    if is_made(folder / "training.json", identity(plan, corpus)):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    corpus = open_corpus(work)
     export(folder, plan, corpus, fit(folder, plan, corpus))
+
+
+def identity(plan: Plan, corpus: Corpus) -> str:
+    """Of what a run makes its head from."""
+    return digest("head", VERSION, plan, corpus.digest)
 
 
 def fit(folder: Path, plan: Plan, corpus: Corpus) -> "Run":
@@ -84,9 +98,11 @@ def fit(folder: Path, plan: Plan, corpus: Corpus) -> "Run":
     torch.set_num_threads(1)
     torch.manual_seed(plan.seed)
     run = Run(corpus, plan)
-    saved = folder / "state.pt"
+    saved, wanted = folder / "state.pt", identity(plan, corpus)
     if saved.exists():
-        run.load(torch.load(saved))
+        state = torch.load(saved)
+        require(state.get("digest"), wanted, saved)
+        run.load(state)
     while run.step < plan.schedule.steps:
         run.advance()
         if run.step % _TOLD_EVERY == 0:
@@ -95,7 +111,7 @@ def fit(folder: Path, plan: Plan, corpus: Corpus) -> "Run":
             )
         if run.step % _SAVED_EVERY == 0:
             with written(saved) as path:
-                torch.save(run.state(), path)
+                torch.save(run.state() | {"digest": wanted}, path)
     return run
 
 
@@ -221,20 +237,18 @@ def noisy(features: Tensor, noise: float, seed: int) -> Tensor:
 
 def export(folder: Path, plan: Plan, corpus: Corpus, run: Run) -> None:
     """``model.safetensors``, ``config.json``, and ``training.json`` last."""
-    from safetensors.torch import save_file
-
     tensors = {name: p.detach().bfloat16() for name, p in run.drafter.named_parameters()}
     if plan.reduced:
         # vLLM adds to each draft token's own number.
         tensors["d2t"] = offsets(corpus.vocabulary)
-    with written(folder / "model.safetensors") as path:
-        save_file(tensors, path, metadata={"format": "pt"})
-        path.chmod(0o644)
+    write_tensors(folder / "model.safetensors", tensors)
     target = json.loads((smollm2() / "config.json").read_text(encoding="utf-8"))
-    with written(folder / "config.json") as path:
-        path.write_text(json.dumps(plan.config(target), indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "config.json", plan.config(target))
     described = {
         "version": VERSION,
+        "digest": identity(plan, corpus),
+        "made_on": machine(),
+        "requests": prompts.digest(),
         "seed": plan.seed,
         "schedule": asdict(plan.schedule),
         "batch": plan.batch,
@@ -247,10 +261,10 @@ def export(folder: Path, plan: Plan, corpus: Corpus, run: Run) -> None:
         "tokens": sum(
             corpus.offsets[n + 1] - corpus.offsets[n] for n in corpus.sequences(held_out=False)
         ),
+        "left_out": corpus.left_out,
         "averages": run.averages,
     }
-    with written(folder / "training.json") as path:
-        path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "training.json", described)
 
 
 def offsets(vocabulary: Tensor) -> Tensor:

@@ -19,24 +19,22 @@ from vllm_av.demo.completion import completed
 from vllm_av.demo.drafter import carried, find
 from vllm_av.demo.settings import ENVIRONMENT
 from vllm_av.training.prompts import WORKLOADS, held_out
+from vllm_av.training.whole import of_file, write_json
 
 STEPS = 5
 TEMPERATURES = (0.0, 1.0)
+_NEW_TOKENS = 64
 
 
 def measure(
     name: str,
     checkpoint: Path | None = None,
-    workloads: tuple[str, ...] = WORKLOADS,
-    max_tokens: int = 64,
 ) -> list[dict[str, Any]]:
-    """A row for each of ``workloads`` and temperature.
+    """A row for each workload and temperature.
 
     Args:
         name: a key of ``vllm_av.demo.drafter.DRAFTERS``.
         checkpoint: folder of the drafter, finished or not; by default the package's.
-        workloads: of :data:`vllm_av.training.prompts.WORKLOADS`.
-        max_tokens: of each answer.
 
     Returns:
         ``{"workload", "temperature", "steps", "accepted", "given"}`` each.
@@ -70,7 +68,7 @@ def measure(
     )
     tokenizer = llm.get_tokenizer()
     rows = []
-    for workload in workloads:
+    for workload in WORKLOADS:
         prompts = [
             {"prompt_token_ids": _encoded(tokenizer, workload, text)}
             for _, text in held_out(workload)
@@ -78,7 +76,7 @@ def measure(
         for temperature in TEMPERATURES:
             before = _counters(llm)
             parameters = [
-                SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)
+                SamplingParams(temperature=temperature, seed=seed, max_tokens=_NEW_TOKENS)
                 for seed in range(len(prompts))
             ]
             llm.generate(prompts, parameters, use_tqdm=False)
@@ -111,10 +109,11 @@ def line(row: dict[str, Any]) -> str:
 
 
 def run(work: Path, name: str, checkpoint: Path | None) -> None:
-    """Measure ``name`` and keep the rows in ``work``."""
-    rows = measure(name, checkpoint)
-    path = work / f"acceptance-{name}.json"
-    path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    """Measure ``name`` and keep the rows in ``work``, in a file for each checkpoint's weights."""
+    weights = of_file((checkpoint or carried(name)) / "model.safetensors")
+    rows = [{"weights": weights} | row for row in measure(name, checkpoint)]
+    path = work / f"acceptance-{name}-{weights[:12]}.json"
+    write_json(path, rows)
     print(f"kept in {path}")
 
 

@@ -9,7 +9,7 @@
 Rule: the layer never sees text of another origin than what it will draft for.
 """
 
-import json
+import hashlib
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -21,10 +21,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from vllm_av.training import tiny_export, tiny_loop, tiny_text, tiny_tokenizer
+from vllm_av.training.library import is_held_out
 from vllm_av.training.tiny_model import Shape, TinyModel, compute_in
-from vllm_av.training.whole import written
+from vllm_av.training.whole import claim, digest, is_made, machine, write_json, written
 
 FOLDER = "mimo-mtp"
+VERSION = 2
+"""Of this script; a change of what it makes raises it."""
+
 SHAPE = Shape()
 TARGET = tiny_loop.Plan(steps=700, matrix_rate=8e-3, rate=4e-3)
 LAYER = tiny_loop.Plan(steps=300, matrix_rate=8e-3, rate=4e-3)
@@ -41,12 +45,14 @@ _DECAY, _CROSS_ENTROPY = 0.85, 0.5
 def run(work: Path) -> None:
     """Make ``work/mimo-mtp``, or what is missing of it."""
     folder, parts = work / FOLDER, work / "mtp"
-    if (folder / "training.json").exists():
-        return
-    for each in (folder, parts):
-        each.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
+    parts.mkdir(parents=True, exist_ok=True)
     tokens, held_out = text(parts)
+    constants = (_TOKENS, _LENGTHS, _ROWS, _TOGETHER, _PROMPT, _NEW, _GREEDY, _ROWS_A_STEP, DRAFTS)
+    wanted = digest("mtp", VERSION, SHAPE, TARGET, LAYER, constants, _of(tokens))
+    if is_made(folder / "training.json", wanted):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
     torch.manual_seed(0)
     model = TinyModel(SHAPE)
     compute_in(model, torch.bfloat16)
@@ -56,6 +62,10 @@ def run(work: Path) -> None:
     tiny_export.save(model, folder)
     tiny_tokenizer.save(_tokenizer(parts), folder, SHAPE.positions)
     record = {
+        "version": VERSION,
+        "digest": wanted,
+        "made_on": machine(),
+        "text": _of(tokens),
         "shape": asdict(SHAPE),
         "target": asdict(TARGET) | target | {"held_out": loss_over(model, held_out)},
         "layer": asdict(LAYER) | layer,
@@ -63,8 +73,7 @@ def run(work: Path) -> None:
         "rows": list(rows.shape),
         "seed": 0,
     }
-    with written(folder / "training.json") as path:
-        path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "training.json", record)
 
 
 def text(parts: Path) -> tuple[Tensor, Tensor]:
@@ -73,15 +82,17 @@ def text(parts: Path) -> tuple[Tensor, Tensor]:
     Each document ends with the token that ends a text.
     """
     paths = [parts / "trained.npy", parts / "held-out.npy"]
+    documents = tiny_text.documents()
+    for path in paths:
+        claim(path, digest("text", VERSION, SHAPE.vocabulary, documents))
     if not all(path.exists() for path in paths):
-        documents = tiny_text.documents()
         tokenizer = tiny_tokenizer.trained(documents, SHAPE.vocabulary)
         with written(parts / "tokenizer.json") as path:
             tokenizer.save(str(path))
         others = [
             path.read_text(encoding="utf-8")
-            for name, path in tiny_text.library()
-            if tiny_text.is_held_out(name)
+            for name, path in tiny_text.files()
+            if is_held_out(name)
         ]
         for path, texts in zip(paths, (documents, others), strict=True):
             ids = [
@@ -113,7 +124,8 @@ def train_target(
         return value, {"cross_entropy": value.item()}
 
     named = ((name, each) for name, each in model.named_parameters() if "mtp_" not in name)
-    return tiny_loop.train(named, loss, plan, state, _said("target"))
+    wanted = digest("target", VERSION, model.shape, plan, _TOKENS, _LENGTHS, _of(tokens))
+    return tiny_loop.train(named, loss, plan, state, wanted, _said("target"))
 
 
 def loss_over(model: TinyModel, tokens: Tensor) -> float:
@@ -126,7 +138,14 @@ def loss_over(model: TinyModel, tokens: Tensor) -> float:
 
 
 def own_rows(model: TinyModel, tokens: Tensor, path: Path) -> Tensor:
-    """Rows that the target continues, int64 ``[rows, _PROMPT + _NEW]``; kept in ``path``."""
+    """Rows that the target continues, int64 ``[rows, _PROMPT + _NEW]``; kept in ``path``.
+
+    Raises:
+        TrainingError: ``AV-TRAINING-WORK`` if ``path`` holds another target's.
+    """
+    weights = [_of(each) for name, each in model.state_dict().items() if "mtp_" not in name]
+    sizes = (_ROWS, _TOGETHER, _PROMPT, _NEW, _GREEDY)
+    claim(path, digest("rows", VERSION, sizes, _of(tokens), weights))
     if not path.exists():
         groups = []
         for group in range(_ROWS // _TOGETHER):
@@ -176,7 +195,8 @@ def train_layer(
         return value, {f"accepted_{number}": each for number, each in enumerate(accepted)}
 
     named = ((name, each) for name, each in model.named_parameters() if "mtp_" in name)
-    return tiny_loop.train(named, loss, plan, state, _said("layer"))
+    wanted = digest("layer", VERSION, model.shape, plan, _ROWS_A_STEP, DRAFTS, _of(rows))
+    return tiny_loop.train(named, loss, plan, state, wanted, _said("layer"))
 
 
 def draft_loss(model: TinyModel, rows: Tensor, drafts: int) -> tuple[list[float], Tensor]:
@@ -212,6 +232,10 @@ def _tokenizer(parts: Path) -> Any:
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(str(parts / "tokenizer.json"))
+
+
+def _of(values: Tensor) -> str:
+    return hashlib.sha256(values.detach().contiguous().numpy().tobytes()).hexdigest()
 
 
 def _save(path: Path, values: Any) -> None:

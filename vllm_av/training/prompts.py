@@ -5,19 +5,21 @@
   the user.
 * ``code``: source of the standard library, to be continued as it stands.
 
-Rule: what the demonstration and the figures ask is never trained on: :func:`held_out`, and for
-``code`` a ninth of the library's files.
+Rule: what the demonstration and the figures ask is never asked for training: :func:`held_out`, and
+for ``code`` a ninth of the library's files. What is too near to it is left out of what was
+generated (:mod:`vllm_av.training.leakage`).
 """
 
+import hashlib
+import json
 import random
-import sysconfig
-import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
 from vllm_av.demo.prompts import Prompt, choose, docs, humaneval
+from vllm_av.training.library import is_held_out, library
 
 WORKLOADS = ("humaneval", "docs", "instructions", "code")
 HELD_OUT_EACH = 24
@@ -35,7 +37,7 @@ _CODE_TOKENS = range(48, 113)
 _LEAST_SOURCE = 3000  # bytes
 _MOST_CHARACTERS = 800  # of a request: a longer one costs more than it teaches
 # Tests and data: nobody's idea of code to be continued.
-_NOT_LIBRARY = {"test", "tests", "idlelib", "lib2to3", "site-packages", "turtledemo", "encodings"}
+_NOT_LIBRARY = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "encodings"}
 
 
 @dataclass(frozen=True)
@@ -58,22 +60,22 @@ class Request:
     held_out: bool = False
 
 
-def requests(turn: int) -> list[Request]:
-    """What round ``turn`` adds to the corpus, workloads interleaved, always in the same order.
+def requests(number: int) -> list[Request]:
+    """What round ``number`` adds to the corpus, workloads interleaved, always in the same order.
 
     The first round has HumanEval and what is held out.
     """
-    take = _ROUNDS[turn]
+    take = _ROUNDS[number]
     groups = [
-        [*_humaneval()] if turn == 0 else [],
+        [*_humaneval()] if number == 0 else [],
         _docs()[take["docs"].start : take["docs"].stop],
         [*_code(False, take["code"].stop)][take["code"].start :],
         [
-            Request("instructions", str(number), None, _temperature(number))
-            for number in take["instructions"]
+            Request("instructions", str(place), None, _temperature(place))
+            for place in take["instructions"]
         ],
     ]
-    for workload in WORKLOADS if turn == 0 else ():
+    for workload in WORKLOADS if number == 0 else ():
         groups.append(
             [
                 Request(workload, name, text, temperature, held_out=True)
@@ -82,8 +84,15 @@ def requests(turn: int) -> list[Request]:
             ]
         )
     mixed = [request for group in groups for request in group]
-    random.Random(turn).shuffle(mixed)
+    random.Random(number).shuffle(mixed)
     return mixed
+
+
+@cache
+def digest() -> str:
+    """SHA-256 of all rounds' requests: they follow from the library and HumanEval as installed."""
+    everything = [asdict(each) for number in range(ROUNDS) for each in requests(number)]
+    return hashlib.sha256(json.dumps(everything).encode()).hexdigest()
 
 
 def held_out(workload: str) -> list[tuple[str, str]]:
@@ -127,7 +136,7 @@ def _code(held_out: bool, count: int) -> Iterator[Request]:
     files = [
         (name, path)
         for name, path in _library()
-        if (zlib.crc32(name.encode()) % 9 == 0) is held_out and path.stat().st_size >= _LEAST_SOURCE
+        if is_held_out(name) is held_out and path.stat().st_size >= _LEAST_SOURCE
     ]
     draw = random.Random(2 + held_out)
     for number in range(count):
@@ -141,13 +150,16 @@ def _code(held_out: bool, count: int) -> Iterator[Request]:
         )
 
 
-def _library() -> Iterable[tuple[str, Path]]:
+def _library() -> list[tuple[str, Path]]:
     """``(name, path)`` of the standard library's files, packages one level deep."""
-    root = Path(sysconfig.get_path("stdlib"))
-    for path in sorted([*root.glob("*.py"), *root.glob("*/*.py")]):
-        name = path.relative_to(root)
-        if not _NOT_LIBRARY & set(name.parts) and not path.stem.startswith("_"):
-            yield name.as_posix(), path
+    # In the order of their paths' parts: the draws below follow it.
+    return [
+        (name, path)
+        for name, path in sorted(library(), key=lambda each: each[1])
+        if len(parts := Path(name).parts) <= 2
+        and not _NOT_LIBRARY & set(parts)
+        and not path.stem.startswith("_")
+    ]
 
 
 def _temperature(number: int) -> float:

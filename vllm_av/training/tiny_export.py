@@ -3,19 +3,17 @@
 Rule: its config says ``qwen2``, which is what transformers knows, and vLLM's own architecture.
 """
 
-import json
 from pathlib import Path
 
 import torch
 
 from vllm_av.training.tiny_model import TinyModel
 from vllm_av.training.tiny_tokenizer import END_ID
+from vllm_av.training.whole import write_json, write_tensors
 
 
 def save(model: TinyModel, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
     """Write config and weights into the existing ``folder``."""
-    from safetensors.torch import save_file
-
     shape = model.shape
     name = str(dtype).removeprefix("torch.")
     config = {
@@ -38,9 +36,8 @@ def save(model: TinyModel, folder: Path, dtype: torch.dtype = torch.bfloat16) ->
         "dtype": name,
         "torch_dtype": name,
     }
-    text = json.dumps(config, indent=2) + "\n"
-    (folder / "config.json").write_text(text, encoding="utf-8")
+    write_json(folder / "config.json", config)
     weights = {
         key: value.detach().to(dtype).contiguous() for key, value in model.state_dict().items()
     }
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    write_tensors(folder / "model.safetensors", weights)

@@ -7,7 +7,6 @@ Rule: a step's data and randomness are functions of the step's number alone, so 
 killed and taken up again ends with the same weights.
 """
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from vllm_av.training.whole import require, written
 
 _SAVE_EVERY = 200  # steps
 _SAY_EVERY = 50
@@ -50,6 +51,7 @@ def train(
     loss: Callable[[int], tuple[Tensor, dict[str, float]]],
     plan: Plan,
     state: Path,
+    wanted: str,
     say: Callable[[str], None] = print,
 ) -> dict[str, float]:
     """Train the parameters ``named`` in place; the rest of the model is left as it is.
@@ -59,10 +61,14 @@ def train(
         loss: from a step's number, the loss and figures to show.
         plan: steps and rates.
         state: file that holds parameters and optimisers between runs.
+        wanted: digest of all that the run is made from.
         say: takes a line now and then.
 
     Returns:
         The figures, each smoothed over about the last 100 steps.
+
+    Raises:
+        TrainingError: ``AV-TRAINING-WORK`` if another run left ``state``.
     """
     parameters = dict(named)
     matrices = [each for name, each in parameters.items() if _is_inner_matrix(name, each)]
@@ -73,7 +79,7 @@ def train(
     if matrices:
         muon = torch.optim.Muon(matrices, weight_decay=0.05, adjust_lr_fn="match_rms_adamw")
         optimisers.append((muon, plan.matrix_rate))
-    done, figures = _taken_up(state, parameters, optimisers)
+    done, figures = _taken_up(state, wanted, parameters, optimisers)
     for step in range(done, plan.steps):
         torch.manual_seed(step)
         value, shown = loss(step)
@@ -89,7 +95,7 @@ def train(
         if (step + 1) % _SAY_EVERY == 0:
             say(f"{step + 1}/{plan.steps} " + " ".join(f"{n} {f:.3f}" for n, f in figures.items()))
         if (step + 1) % _SAVE_EVERY == 0 or step + 1 == plan.steps:
-            _keep(state, step + 1, parameters, optimisers, figures)
+            _keep(state, wanted, step + 1, parameters, optimisers, figures)
     return figures
 
 
@@ -99,12 +105,14 @@ def _is_inner_matrix(name: str, parameter: nn.Parameter) -> bool:
 
 def _taken_up(
     state: Path,
+    wanted: str,
     parameters: dict[str, nn.Parameter],
     optimisers: list[tuple[torch.optim.Optimizer, float]],
 ) -> tuple[int, dict[str, float]]:
     if not state.exists():
         return 0, {}
     kept: dict[str, Any] = torch.load(state, weights_only=True)
+    require(kept.get("digest"), wanted, state)
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(kept["parameters"][name])
@@ -115,19 +123,18 @@ def _taken_up(
 
 def _keep(
     state: Path,
+    wanted: str,
     step: int,
     parameters: dict[str, nn.Parameter],
     optimisers: list[tuple[torch.optim.Optimizer, float]],
     figures: dict[str, float],
 ) -> None:
-    beside = state.with_suffix(".part")
-    torch.save(
-        {
-            "step": step,
-            "figures": figures,
-            "parameters": {name: each.detach() for name, each in parameters.items()},
-            "optimisers": [optimiser.state_dict() for optimiser, _ in optimisers],
-        },
-        beside,
-    )
-    os.replace(beside, state)
+    kept = {
+        "digest": wanted,
+        "step": step,
+        "figures": figures,
+        "parameters": {name: each.detach() for name, each in parameters.items()},
+        "optimisers": [optimiser.state_dict() for optimiser, _ in optimisers],
+    }
+    with written(state) as path:
+        torch.save(kept, path)

@@ -4,28 +4,27 @@ A document is plain source, or a chat of one turn: ``<|user|>``, what is asked, 
 the answer, made by rule from the code that the question is about. The answers of HumanEval are its
 own solutions.
 
-Rule: what :func:`vllm_av.training.prompts.held_out` gives, and the library's held-out files, are
-in no document.
+Rule: what :func:`vllm_av.training.prompts.held_out` gives, what is near to it, and the library's
+held-out files, are in no document.
 """
 
 import ast
 import random
 import re
-import sysconfig
 import textwrap
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from vllm_av.training.leakage import Near
+from vllm_av.training.library import is_held_out, library
 from vllm_av.training.prompts import held_out
 
 USER, ASSISTANT, END = "<|user|>", "<|assistant|>", "<|endoftext|>"
 
-# Tests, tables and other people's packages.
-_LEFT_OUT = {
-    "encodings", "idle_test", "lib-dynload", "pydoc_data", "site-packages", "test", "tests",
-}  # fmt: skip
-_TABLES = {"html/entities.py", "stringprep.py", "_sysconfigdata"}
+# Tests and tables.
+_LEFT_OUT = {"encodings", "idle_test", "pydoc_data", "test", "tests"}
+_TABLES = {"html/entities.py", "stringprep.py"}
 _DOC_LENGTH = range(40, 700)  # characters
 _BODY_LINES = 24
 _HUMANEVAL_TIMES = 6  # a chat of each problem is seen so often for one of each docstring
@@ -36,14 +35,16 @@ _Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 def documents() -> list[str]:
     """Everything that is trained on, in an order that is always the same."""
     kept = [text for workload in ("docs", "humaneval") for _, text in held_out(workload)]
-    made: list[str] = list(_humaneval()) * _HUMANEVAL_TIMES + list(_reference())
-    for name, path in library():
+    near = Near(kept)
+    problems = [chat for chat in _humaneval() if not near(chat)]
+    made = problems * _HUMANEVAL_TIMES + list(_reference())
+    for name, path in files():
         if is_held_out(name):
             continue
         source = path.read_text(encoding="utf-8")
         tree = ast.parse(source)
         nodes = [node for node in ast.walk(tree) if isinstance(node, _Named)]
-        secret = [node for node in nodes if _is_asked(node, kept)]
+        secret = [node for node in nodes if _is_asked(node, kept, near)]
         made.append(_without(source, secret))
         for node in nodes:
             inside = any(s.lineno <= node.lineno <= (s.end_lineno or 0) for s in secret)
@@ -54,27 +55,20 @@ def documents() -> list[str]:
     return made
 
 
-def library() -> list[tuple[str, Path]]:
-    """``(name, path)`` of the standard library's files, held out or not, by name."""
-    root = Path(sysconfig.get_path("stdlib"))
-    names = ((path.relative_to(root), path) for path in root.rglob("*.py"))
-    return sorted(
-        (name.as_posix(), path)
-        for name, path in names
-        if not _LEFT_OUT & set(name.parts)
-        and not name.parts[0].startswith("config-")
-        and not name.as_posix().startswith(tuple(_TABLES))
-    )
+def files() -> list[tuple[str, Path]]:
+    """``(name, path)`` of the library's files with text to learn from, held out or not, by name."""
+    return [
+        (name, path)
+        for name, path in library()
+        if not _LEFT_OUT & set(Path(name).parts) and name not in _TABLES
+    ]
 
 
-def is_held_out(name: str) -> bool:
-    """Whether the library's file ``name`` is one of the ninth that prompts are taken from."""
-    return zlib.crc32(name.encode()) % 9 == 0
-
-
-def _is_asked(node: _Named, kept: list[str]) -> bool:
+def _is_asked(node: _Named, kept: list[str], near: Near) -> bool:
     text = ast.get_docstring(node) or ""
-    return len(text) >= _DOC_LENGTH.start and any(text in prompt for prompt in kept)
+    if len(text) < _DOC_LENGTH.start:
+        return False
+    return any(text in prompt for prompt in kept) or near(text)
 
 
 def _without(source: str, nodes: list[_Named]) -> str:

@@ -7,7 +7,7 @@ import torch
 
 from tests.unit.training import blocks
 from vllm_av.training.block_batches import POSITIONS, Batches, Plan, likelihoods
-from vllm_av.training.block_confidence import Rows, acceptance, collect, fit, regress
+from vllm_av.training.block_confidence import Rows, _by_position, acceptance, collect, fit, regress
 from vllm_av.training.block_training import train
 from vllm_av.training.dspark import RANK, DSpark
 
@@ -27,6 +27,7 @@ def drafter(tmp_path_factory: pytest.TempPathFactory) -> DSpark:
         plan,
         drafter.head,
         state,
+        "a digest",
     )
     return drafter
 
@@ -82,3 +83,9 @@ def test_the_weights_have_the_names_and_shapes_that_vllm_loads(drafter: DSpark) 
         "confidence_head.proj.bias": [1],
     }
     assert len(told["said"]) == len(told["true"]) == POSITIONS
+
+
+def test_a_position_that_no_row_reaches_has_no_mean() -> None:
+    weights, position = torch.tensor([1.0, 3.0, 0.0]), torch.tensor([0, 0, 2])
+    rows = Rows(torch.zeros(3, 1), torch.tensor([1.0, 0.0, 1.0]), weights, position)
+    assert _by_position(rows, rows.labels) == [0.25] + [None] * (POSITIONS - 1)

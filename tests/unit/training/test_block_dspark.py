@@ -45,7 +45,7 @@ def test_the_markov_head_learns_with_the_backbone(tmp_path: Path) -> None:
     drafter = blocks.dspark()
     before = {name: weight.clone() for name, weight in drafter.module.named_parameters()}
     batches = Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)
-    told = train(drafter, batches, PLAN, drafter.head, tmp_path / "state.pt")
+    told = train(drafter, batches, PLAN, drafter.head, tmp_path / "state.pt", "a digest")
     moved = {
         n for n, weight in drafter.module.named_parameters() if not torch.equal(weight, before[n])
     }

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.unit.training import blocks
+from vllm_av.errors import TrainingError
 from vllm_av.training import block_files
 from vllm_av.training.block import Layer, Rotary, Shape, export
 
@@ -51,9 +52,12 @@ def test_likelihoods_are_kept_for_their_corpus(
 
 def test_a_finished_drafter_can_be_read_back(tmp_path: Path) -> None:
     corpus, backbone = blocks.corpus(), blocks.backbone()
-    assert not block_files.is_whole(tmp_path)
-    block_files.finish(tmp_path, {"model_type": "qwen3"}, export(backbone), corpus, {"loss": 1.5})
-    assert block_files.is_whole(tmp_path)
+    assert not block_files.is_whole(tmp_path, "a")
+    told = {"loss": 1.5, "digest": "a"}
+    block_files.finish(tmp_path, {"model_type": "qwen3"}, export(backbone), corpus, told)
+    assert block_files.is_whole(tmp_path, "a")
+    with pytest.raises(TrainingError, match="another plan"):
+        block_files.is_whole(tmp_path, "b")
     weights = block_files.weights_of(tmp_path)
     tokens = torch.arange(blocks.REDUCED) + weights.pop("d2t")
     assert torch.equal(tokens, corpus.vocabulary)

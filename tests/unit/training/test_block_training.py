@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.unit.training import blocks
+from vllm_av.errors import TrainingError
 from vllm_av.training import block_training
 from vllm_av.training.block_batches import POSITIONS, Batches, Plan, likelihoods
 from vllm_av.training.block_training import rate, train
@@ -18,12 +19,12 @@ PLAN = Plan(
 )
 
 
-def _run(plan: Plan, state: Path) -> tuple[DFlash, dict[str, Any]]:
+def _run(plan: Plan, state: Path, wanted: str = "this plan") -> tuple[DFlash, dict[str, Any]]:
     corpus = blocks.corpus()
     head = corpus.embedding[corpus.vocabulary]
     drafter = DFlash(blocks.backbone(), corpus.embedding, head)
     batches = Batches(corpus, list(range(7)), likelihoods(corpus), plan)
-    return drafter, train(drafter, batches, plan, head, state)
+    return drafter, train(drafter, batches, plan, head, state, wanted)
 
 
 def test_training_lowers_the_loss(tmp_path: Path) -> None:
@@ -52,6 +53,8 @@ def test_a_run_that_was_stopped_ends_like_one_that_was_not(
         _run(PLAN, state)
     assert torch.load(state)["done"] == 20
     monkeypatch.setattr(block_training, "learn", learn)
+    with pytest.raises(TrainingError, match=r"stopped\.pt was made by another plan"):
+        _run(PLAN, state, "another plan")
     resumed, told_again = _run(PLAN, state)
     assert told_again == told
     for left, right in zip(whole.module.parameters(), resumed.module.parameters(), strict=True):

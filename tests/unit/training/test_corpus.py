@@ -1,11 +1,13 @@
 """Parts become one corpus, and its batches for the target's forward pass."""
 
+import hashlib
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from vllm_av.training import measure
 from vllm_av.training.corpus import _join
 from vllm_av.training.features import batches
 from vllm_av.training.measure import figures, line
@@ -22,6 +24,7 @@ def test_sequences_lie_one_after_the_other_and_short_answers_are_left_out(tmp_pa
     second = [_row("b", [9], [7] * 20), _row("long", [8] * 300, [6] * 192)]
     (tmp_path / "part-0-00.json").write_text(json.dumps(first))
     (tmp_path / "part-1-00.json").write_text(json.dumps(second))
+    (tmp_path / "part-01.json").write_text(json.dumps(first))  # as they were named once
     _join(tmp_path)
     ids, offsets = np.load(tmp_path / "ids.npy"), np.load(tmp_path / "offsets.npy")
     assert offsets.tolist() == [0, 18, 39, 39 + 416]
@@ -71,6 +74,22 @@ def test_acceptance_is_counted_without_the_targets_own_token() -> None:
     row = figures([100, 80, 20, 0, 0])
     assert row == {"steps": 100, "accepted": 1.0, "given": [0.8, 0.25, 0.0, 0.0]}
     assert "1.000 accepted a step" in line({"workload": "docs", "temperature": 0.0} | row)
+
+
+def test_figures_of_one_checkpoint_leave_those_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "measure", lambda name, checkpoint: [figures([10, 5])])
+    digests = []
+    for content in (b"one", b"other", b"one"):
+        folder = tmp_path / content.decode()
+        folder.mkdir(exist_ok=True)
+        (folder / "model.safetensors").write_bytes(content)
+        measure.run(tmp_path, "eagle", folder)
+        digests.append(hashlib.sha256(content).hexdigest())
+    kept = sorted(tmp_path.glob("acceptance-eagle-*.json"))
+    rows = [row for path in kept for row in json.loads(path.read_text())]
+    assert sorted(row["weights"] for row in rows) == sorted(digests[:2])
 
 
 def test_an_engine_that_took_no_step_has_no_figures_to_divide() -> None:

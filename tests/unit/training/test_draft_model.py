@@ -1,10 +1,12 @@
 """The plain draft model: where it starts, how it learns, what is written."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from vllm_av.training import draft_model, tiny_loop
 from vllm_av.training.data import Corpus
@@ -37,15 +39,36 @@ def _corpus() -> Corpus:
     )
 
 
-def test_a_later_round_changes_nothing() -> None:
+def test_a_later_round_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = _corpus()
-    first = draft_model.of_first_round(corpus, [0] * 16)
-    # Of 40 tokens the shorter part lacks some: those that it has come first.
-    part = draft_model.of_first_round(corpus, [0] * 3 + [1] * 13)
-    assert first.sequences(held_out=False) == list(range(15))
-    assert part.sequences(held_out=False) == [0, 1, 2]
-    assert set(range(LENGTH + 2)) <= set(part.vocabulary.tolist())
-    assert part.vocabulary.tolist() != first.vocabulary.tolist()
+    end = corpus.offsets[3]
+    # Of 40 tokens it lacks some, which are in what the later round brings.
+    alone = replace(
+        corpus,
+        ids=corpus.ids[:end],
+        offsets=corpus.offsets[:4],
+        held_out=[False] * 3,
+        features=corpus.features[:end],
+    )
+    expected = draft_model.of_first_round(alone, [0] * 3)
+    found = draft_model.of_first_round(corpus, [0] * 3 + [1] * 13)
+    assert found.sequences(held_out=False) == expected.sequences(held_out=False) == [0, 1, 2]
+    assert torch.equal(found.vocabulary, expected.vocabulary)
+    everything = draft_model.of_first_round(corpus, [0] * 16)
+    assert not torch.equal(found.vocabulary, everything.vocabulary)
+    trained = []
+    for each in (found, expected):
+        model = draft_model.DraftModel(SHAPE, draft_model.projected(each.embedding, 16))
+        torch.manual_seed(0)
+        for layer in model.model.layers:
+            for weight in layer.parameters():
+                nn.init.normal_(weight, std=0.1)
+        monkeypatch.setattr(draft_model, "_SEQUENCES", 2)
+        plan = tiny_loop.Plan(3, 1e-2, 1e-2)
+        draft_model.train(model, each, plan, tmp_path / f"{len(trained)}.pt")
+        trained.append(model.state_dict())
+    for name, weight in trained[0].items():
+        assert torch.equal(weight, trained[1][name]), name
 
 
 def test_the_start_keeps_what_the_targets_rows_differ_in() -> None:

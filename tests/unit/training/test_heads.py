@@ -1,10 +1,12 @@
 """A training run of a head: what it makes does not depend on being killed on the way."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from vllm_av.errors import TrainingError
 from vllm_av.training import heads
 from vllm_av.training.autoregressive import HIDDEN
 from vllm_av.training.data import Corpus
@@ -62,6 +64,11 @@ def test_a_killed_run_goes_on_to_the_same_weights(
         fit(tmp_path, plan, corpus)
     seen = []
     monkeypatch.setattr(Run, "advance", lambda run: (seen.append(run.step), advance(run)))
+    for other in (replace(plan, noise=0.1), replace(plan, seed=1)):
+        with pytest.raises(TrainingError, match=r"state\.pt was made by another plan"):
+            fit(tmp_path, other, corpus)
+    with pytest.raises(TrainingError, match=r"state\.pt was made by another plan"):
+        fit(tmp_path, plan, replace(corpus, held_out=[True] + [False] * 4))
     resumed = fit(tmp_path, plan, corpus)
     assert seen == [2, 3, 4]  # what was done after the last save is done again
     for name, parameter in whole.drafter.state_dict().items():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from vllm_av.errors import TrainingError
 from vllm_av.training import mtp, tiny_export, tiny_loop
 from vllm_av.training.tiny_model import Shape, TinyModel
 
@@ -140,6 +141,18 @@ def test_a_short_run_learns_and_leaves_the_rest_alone(
     assert all(torch.equal(each, model.state_dict()[name]) for name, each in target.items())
 
 
+def test_rows_are_the_ones_of_their_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("_ROWS", 4), ("_TOGETHER", 2), ("_PROMPT", 8), ("_NEW", 3)):
+        monkeypatch.setattr(mtp, name, size)
+    model, path = _model(), tmp_path / "rows.npy"
+    rows = mtp.own_rows(model, _text(), path)
+    assert torch.equal(mtp.own_rows(model, _text(), path), rows)
+    with torch.no_grad():
+        model.model.norm.weight.mul_(2)
+    with pytest.raises(TrainingError, match=r"rows\.npy was made by another"):
+        mtp.own_rows(model, _text(), path)
+
+
 def test_greedy_rows_take_the_likeliest_token() -> None:
     model = _model()
     prompts = torch.randint(0, SHAPE.vocabulary, (3, 6))
@@ -161,7 +174,7 @@ def test_a_killed_run_ends_with_the_same_weights(
     plan = tiny_loop.Plan(10, 5e-3, 5e-3)
     rows = _text()[:600].view(20, 30)
 
-    def trained(name: str, *, dies_at: int | None = None) -> TinyModel:
+    def trained(name: str, *, dies_at: int | None = None, wanted: str = "a") -> TinyModel:
         model = _model()
 
         def loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
@@ -169,12 +182,14 @@ def test_a_killed_run_ends_with_the_same_weights(
                 raise _KilledError
             return mtp.draft_loss(model, rows[torch.randint(0, 20, (4,))], 2)[1], {}
 
-        tiny_loop.train(model.named_parameters(), loss, plan, tmp_path / name)
+        tiny_loop.train(model.named_parameters(), loss, plan, tmp_path / name, wanted)
         return model
 
     whole = trained("whole").state_dict()
     with pytest.raises(_KilledError):
         trained("killed", dies_at=7)
+    with pytest.raises(TrainingError, match=r"AV-TRAINING-WORK.*another plan.*delete"):
+        trained("killed", wanted="b")
     again = trained("killed").state_dict()
     assert all(torch.equal(each, again[name]) for name, each in whole.items())
 

@@ -37,7 +37,7 @@ def test_what_is_asked_is_in_no_document(documents: list[str]) -> None:
 
 
 def test_held_out_files_are_in_no_document(documents: list[str]) -> None:
-    files = dict(tiny_text.library())
+    files = dict(tiny_text.files())
     kept = [name for name in files if zlib.crc32(name.encode()) % 9 == 0]
     assert 0.05 < len(kept) / len(files) < 0.2
     whole = set(documents)

@@ -43,3 +43,30 @@ def test_installing_takes_weights_and_config_and_leaves_the_rest(
     carried = package / "data" / "smollm2-eagle3"
     assert sorted(file.name for file in carried.iterdir()) == ["config.json", "model.safetensors"]
     assert (carried / "config.json").read_text() == "config.json"
+
+
+def test_what_is_not_whole_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "package"
+    monkeypatch.setattr(stages, "files", lambda name: package)
+    made = tmp_path / "smollm2-eagle3"
+    made.mkdir()
+    (made / "model.safetensors").write_text("half a training")
+    monkeypatch.setattr(sys, "argv", ["training", "--work", str(tmp_path), "install", "eagle3"])
+    with pytest.raises(SystemExit) as ended:
+        stages.main()
+    assert ended.value.code == 2
+    assert not package.exists()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: [AV-TRAINING-NOTHING]")
+
+
+def test_a_work_folder_that_cannot_be_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(sys, "argv", ["training", "--work", str(tmp_path / "file" / "w"), "mtp"])
+    with pytest.raises(SystemExit):
+        stages.main()
+    assert capsys.readouterr().err.startswith("error: [AV-TRAINING-WRITE]")
