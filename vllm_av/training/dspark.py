@@ -85,9 +85,8 @@ class DSpark:
 
 
 def run(work: Path) -> None:
-    """Train into ``work / "smollm2-dspark"``; does nothing where that is whole."""
+    """Train into ``work / "smollm2-dspark"``, from DFlash's; does nothing where that is whole."""
     folder = work / "smollm2-dspark"
-    dflash.run(work)
     corpus = open_corpus(work)
     begun = dflash.identity(corpus)
     wanted = digest("dspark", block_files.VERSION, RANK, PLAN, CONFIDENCE, begun)
