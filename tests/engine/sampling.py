@@ -1,7 +1,7 @@
 """Sampling from tiny models, many requests at a time, and the test of what was sampled.
 
 Rule: each request has its own seed; its tokens are held against probabilities enumerated in
-float64. 20,000 requests a case, or half as many where there are many cases.
+float64. 20,000 requests a case, or fewer where there are many cases.
 """
 
 from contextlib import nullcontext
