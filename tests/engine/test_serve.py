@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from tests.engine.server import Server, serving
+from vllm_av.demo.drafter import carried
 from vllm_av.demo.prompts import choose
-from vllm_av.demo.settings import ENVIRONMENT, Arm, Settings, serve_command
+from vllm_av.demo.settings import ENVIRONMENT, Arm, Pair, Settings, serve_command
 
 _SETTINGS = Settings(concurrency=(8,), num_speculative_tokens=5)
 _STOP_SECONDS = 60
@@ -22,7 +23,7 @@ _STOP_SECONDS = 60
 
 @pytest.fixture(scope="module")
 def server(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    _, *arguments = serve_command(Arm.ADAPTIVE, _SETTINGS, Path(target))
+    _, *arguments = serve_command(Arm.ADAPTIVE, _SETTINGS, Pair(Path(target), carried("eagle")))
     log = tmp_path_factory.mktemp("serve") / "log"
     environment = {**ENVIRONMENT, "VLLM_LOGGING_LEVEL": "INFO"}
     with serving([*arguments, "--dtype", "float32"], environment, log) as server:
