@@ -31,7 +31,7 @@ TESTS := $(wildcard $(addprefix tests/,unit contract kernels engine))
 help:
 	@echo "make demo       set up, then run a real model in three arms and compare them (minutes);"
 	@echo "                DRAFTER=name takes another drafter, TEMPERATURE=0 another temperature"
-	@echo "make drafters   train the package's drafters anew, or DRAFTER=name (an hour each)"
+	@echo "make drafters   train the package's drafters anew, or DRAFTER=name (hours)"
 	@echo "make test       set up, check, then the tests: fast ones first"
 	@echo "make test-033   the engine tests on vLLM 0.33.0, set up as far as a CPU can run it"
 	@echo "make test-full  what make test leaves out for its length"
