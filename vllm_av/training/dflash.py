@@ -14,7 +14,7 @@ from vllm_av.training.data import Corpus, open_corpus
 from vllm_av.training.whole import digest
 
 SHAPE = Shape(layers=2, intermediate=368, target_layers=(1, 14, 26))  # 8.2 MB
-PLAN = Plan(steps=2000, texts=4, anchors=32, rate=2e-3, anchor_drafts=False, anchor=0.5)
+PLAN = Plan(steps=7000, texts=4, anchors=32, rate=2e-3, anchor_drafts=False, anchor=0.5)
 
 
 @dataclass

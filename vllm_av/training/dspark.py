@@ -31,8 +31,8 @@ from vllm_av.training.data import Corpus, open_corpus
 from vllm_av.training.whole import digest
 
 RANK = 16
-PLAN = Plan(steps=900, texts=4, anchors=32, rate=1.5e-3, anchor_drafts=True, seed=1)
-CONFIDENCE = Plan(steps=40, texts=4, anchors=32, rate=0.0, anchor_drafts=True, seed=2)
+PLAN = Plan(steps=2500, texts=4, anchors=32, rate=1.5e-3, anchor_drafts=True, seed=1)
+CONFIDENCE = Plan(steps=80, texts=4, anchors=32, rate=0.0, anchor_drafts=True, seed=2)
 _STRETCH = 5.0  # of the Markov head's weights, which have further to go than the backbone's
 
 
