@@ -1,12 +1,17 @@
 """How many drafts the target accepts, from the counters of the real engine.
 
-bfloat16, five drafts a step, drafts drawn from the draft's distribution, no adaptive verification:
-every draft is verified. Prompts are those that training never saw.
+bfloat16, five drafts a step, drafts drawn from the draft's distribution, every draft verified.
+Prompts are those that training never saw.
 
 ``accepted`` is accepted drafts a step, without the token that the target adds itself; ``given`` is
-each position's acceptance given that all earlier ones were accepted.
+each position's acceptance given that all earlier ones were accepted. Of a drafter with a confidence
+head, ``said`` is what that said of it on the average, and ``seen`` how many were accepted, of
+``labels`` drafts of each position: those that the target accepted, and the first that it did not.
+The head is only asked where verification is adaptive, so there it is, at costs for which every
+draft is worth it.
 
-Rule: a figure comes from vLLM's own counters, never from the trainer's idea of the engine.
+Rule: a figure comes from vLLM's own counters and buffers, never from the trainer's idea of the
+engine.
 """
 
 import json
@@ -17,6 +22,8 @@ from typing import Any
 from vllm_av.demo.checkpoint import smollm2
 from vllm_av.demo.completion import completed
 from vllm_av.demo.drafter import carried, find
+from vllm_av.demo.figures import Drafts
+from vllm_av.demo.probe import Probe
 from vllm_av.demo.settings import ENVIRONMENT
 from vllm_av.training.prompts import WORKLOADS, held_out
 from vllm_av.training.whole import of_file, write_json
@@ -24,6 +31,16 @@ from vllm_av.training.whole import of_file, write_json
 STEPS = 5
 TEMPERATURES = (0.0, 1.0)
 _NEW_TOKENS = 64
+_TOKENS_A_STEP = 1024
+_OWN = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # A short cost profile, which is replaced.
+    "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN": "32",
+}
+_ASKED = {
+    "enable_adaptive_verification": True,
+    "adaptive_verification_config": {"scorer": "confidence_head"},
+}
 
 
 def measure(
@@ -37,9 +54,10 @@ def measure(
         checkpoint: folder of the drafter, finished or not; by default the package's.
 
     Returns:
-        ``{"workload", "temperature", "steps", "accepted", "given"}`` each.
+        ``{"workload", "temperature", "steps", "accepted", "given"}`` each, and of a drafter with a
+        confidence head ``"labels", "said", "seen"``.
     """
-    os.environ.update(ENVIRONMENT | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
+    os.environ.update(ENVIRONMENT | _OWN)
     from vllm import LLM, SamplingParams
 
     drafter = find(name)
@@ -51,7 +69,8 @@ def measure(
         "draft_sample_method": "probabilistic",
     }
     if not drafter.own_target:
-        speculation["model"] = str(completed(folder, target, without=drafter.without))
+        draft = completed(folder, target, without=drafter.without)
+        speculation |= {"model": str(draft)} | (_ASKED if _has_head(draft) else {})
     config = json.loads((target / "config.json").read_text(encoding="utf-8"))
     llm = LLM(
         str(target),
@@ -61,12 +80,13 @@ def measure(
         enable_prefix_caching=False,
         max_model_len=min(1024, config["max_position_embeddings"]),
         max_num_seqs=24,
-        max_num_batched_tokens=1024,
+        max_num_batched_tokens=_TOKENS_A_STEP,
         kv_cache_memory_bytes=1 << 30,
         speculative_config=speculation,
         disable_log_stats=False,  # the counters are part of the statistics
     )
     tokenizer = llm.get_tokenizer()
+    probe = _probe_of(llm) if "enable_adaptive_verification" in speculation else None
     rows = []
     for workload in WORKLOADS:
         prompts = [
@@ -75,6 +95,8 @@ def measure(
         ]
         for temperature in TEMPERATURES:
             before = _counters(llm)
+            if probe is not None:
+                probe.reset()
             parameters = [
                 SamplingParams(temperature=temperature, seed=seed, max_tokens=_NEW_TOKENS)
                 for seed in range(len(prompts))
@@ -82,6 +104,8 @@ def measure(
             llm.generate(prompts, parameters, use_tqdm=False)
             counted = [now - then for now, then in zip(_counters(llm), before, strict=True)]
             rows.append({"workload": workload, "temperature": temperature} | figures(counted))
+            if probe is not None:
+                rows[-1] |= calibration(probe.drafts)
             print(line(rows[-1]), flush=True)
     return rows
 
@@ -96,6 +120,16 @@ def figures(counted: list[int]) -> dict[str, Any]:
             round(now / max(then, 1), 3)
             for now, then in zip(accepted, [steps, *accepted], strict=False)
         ],
+    }
+
+
+def calibration(drafts: Drafts) -> dict[str, Any]:
+    """What was said of the drafts that have a label, and seen, by position; all were verified."""
+    assert drafts.verified == drafts.scheduled
+    return {
+        "labels": [each.labels for each in drafts.positions],
+        "said": [round(each.predicted / max(each.labels, 1), 3) for each in drafts.positions],
+        "seen": [round(each.accepted / max(each.labels, 1), 3) for each in drafts.positions],
     }
 
 
@@ -123,6 +157,19 @@ def _encoded(tokenizer: Any, workload: str, text: str) -> list[int]:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     ids: list[int] = tokenizer.encode(text)
     return ids
+
+
+def _has_head(draft: Path) -> bool:
+    config = json.loads((draft / "config.json").read_text(encoding="utf-8"))
+    return bool(config.get("enable_confidence_head"))
+
+
+def _probe_of(llm: Any) -> Probe:
+    """What counts its drafts, all of them verified from now on: that costs nothing."""
+    core = llm.llm_engine.engine_core.engine_core
+    runner = core.model_executor.driver_worker.worker.model_runner
+    runner.adaptive_verification.set_cost_curves([(1, 0.0)], [(1, 1.0), (_TOKENS_A_STEP, 1.0)])
+    return Probe(llm.llm_engine)
 
 
 def _counters(llm: Any) -> list[int]:
