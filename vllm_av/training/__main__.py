@@ -46,7 +46,7 @@ STAGES = {
 }
 """By module."""
 
-_FILES = ("config.json", "model.safetensors")
+_FILES = ("config.json", "model.safetensors", "training.json")
 
 
 def make(stage: str, work: Path) -> None:

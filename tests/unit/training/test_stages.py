@@ -30,18 +30,19 @@ def test_each_stage_is_a_module_that_runs() -> None:
         assert callable(import_module(f"vllm_av.training.{name}").run), name
 
 
-def test_installing_takes_weights_and_config_and_leaves_the_rest(
+def test_installing_takes_what_a_drafter_is_and_how_it_was_made_and_leaves_the_rest(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     package = tmp_path / "package"
     monkeypatch.setattr(stages, "files", lambda name: package)
     made = tmp_path / "work" / "smollm2-eagle3"
     made.mkdir(parents=True)
-    for file in ("config.json", "model.safetensors", "training.json", "state.pt"):
+    kept = ["config.json", "model.safetensors", "training.json"]
+    for file in (*kept, "state.pt"):
         (made / file).write_text(file)
     stages.install("eagle3", tmp_path / "work")
     carried = package / "data" / "smollm2-eagle3"
-    assert sorted(file.name for file in carried.iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(file.name for file in carried.iterdir()) == kept
     assert (carried / "config.json").read_text() == "config.json"
 
 
