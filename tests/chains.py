@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vllm_av.training.autoregressive import Drafter
+from vllm_av.training.autoregressive import OneLayerHead
 
 
 def chain(
-    drafter: Drafter,
+    drafter: OneLayerHead,
     ids: Tensor,
     features: Tensor,
     embedding: Tensor,

@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vllm_av.training.data import Batch
+from vllm_av.training.data import SequenceBatch
+from vllm_av.training.layers import Mlp, Norm, Projections, rotated
 
 HIDDEN = 576
 HEADS = 9
@@ -46,7 +47,7 @@ class Window:
     asked: Tensor
 
     @staticmethod
-    def of(batch: Batch, before: int = 0) -> "Window":
+    def of(batch: SequenceBatch, before: int = 0) -> "Window":
         """The window of ``batch``; it begins up to ``before`` tokens before each answer's."""
         answers = batch.prompt_lengths - 1
         first = (answers - before).clamp_min(0)
@@ -66,21 +67,16 @@ class Window:
         return values[rows, self.positions + offset]
 
 
-class Attention(nn.Module):
+class Attention(Projections):
     """Grouped-query attention with rotary positions, for inputs of ``width``."""
 
     def __init__(self, width: int) -> None:
-        super().__init__()
-        self.q_proj = nn.Linear(width, HEADS * HEAD_SIZE, bias=False)
-        self.k_proj = nn.Linear(width, KV_HEADS * HEAD_SIZE, bias=False)
-        self.v_proj = nn.Linear(width, KV_HEADS * HEAD_SIZE, bias=False)
-        self.o_proj = nn.Linear(HEADS * HEAD_SIZE, HIDDEN, bias=False)
+        super().__init__(width, HIDDEN, (HEADS, KV_HEADS, HEAD_SIZE))
 
     def keys_and_values(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """``[B, T, width]`` and ``[B, T]`` to two of ``[B, KV_HEADS, T, HEAD_SIZE]``."""
-        keys = self.k_proj(x).unflatten(-1, (KV_HEADS, HEAD_SIZE)).transpose(1, 2)
-        values = self.v_proj(x).unflatten(-1, (KV_HEADS, HEAD_SIZE)).transpose(1, 2)
-        return rotated(keys, positions), values
+        keys, values = self.by_head(self.k_proj(x)), self.by_head(self.v_proj(x))
+        return rotated(keys, positions[:, None], ROPE_THETA), values
 
     def forward(
         self, x: Tensor, positions: Tensor, keys: Tensor, values: Tensor, visible: Tensor
@@ -92,10 +88,9 @@ class Attention(nn.Module):
             keys: ``[B, KV_HEADS, T, HEAD_SIZE]``, and ``values`` likewise.
             visible: bool ``[B, 1, A, T]``.
         """
-        queries = self.q_proj(x).unflatten(-1, (HEADS, HEAD_SIZE)).transpose(1, 2)
         repeats = HEADS // KV_HEADS
         read = F.scaled_dot_product_attention(
-            rotated(queries, positions),
+            rotated(self.by_head(self.q_proj(x)), positions[:, None], ROPE_THETA),
             keys.repeat_interleave(repeats, 1),
             values.repeat_interleave(repeats, 1),
             attn_mask=visible,
@@ -104,35 +99,55 @@ class Attention(nn.Module):
         return out
 
 
-class Mlp(nn.Module):
-    """Llama's gated layer of ``size`` intermediate units."""
+class Layer(nn.Module):
+    """Attention over inputs of ``width``, and MLP, over a residual stream.
 
-    def __init__(self, size: int) -> None:
+    Args:
+        width: of attention's inputs.
+        intermediate: units of the MLP.
+        norms: names of norms that come before; a saved optimiser knows parameters by their order.
+    """
+
+    def __init__(self, width: int, intermediate: int, norms: tuple[str, ...] = ()) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(HIDDEN, size, bias=False)
-        self.up_proj = nn.Linear(HIDDEN, size, bias=False)
-        self.down_proj = nn.Linear(size, HIDDEN, bias=False)
+        for name in norms:
+            self.add_module(name, Norm(HIDDEN, EPSILON))
+        self.self_attn = Attention(width)
+        self.post_attention_layernorm = Norm(HIDDEN, EPSILON)
+        self.mlp = Mlp(HIDDEN, intermediate)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """``[..., HIDDEN]`` to the same."""
-        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+    def forward(self, read: Tensor, residual: Tensor) -> Tensor:
+        """The residual stream after the layer, from what attention read and the stream before."""
+        residual = residual + read
+        out: Tensor = residual + self.mlp(self.post_attention_layernorm(residual))
         return out
 
 
-class Norm(nn.Module):
-    """RMS norm of ``size`` channels."""
+class OneLayerHead(nn.Module):
+    """One layer that drafts, behind ``fc``; its parameters have the names of the checkpoint."""
 
-    def __init__(self, size: int = HIDDEN) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
+    fc: nn.Linear
+    layers: nn.ModuleList
 
-    def forward(self, x: Tensor) -> Tensor:
-        """``[..., size]`` to the same."""
-        return F.rms_norm(x, self.weight.shape, self.weight, EPSILON)
+    def start(self) -> None:
+        """Begin near "the next state is the last that ``fc`` reads": much of a text's lasts."""
+        with torch.no_grad():
+            self.fc.weight.mul_(0.3)
+            self.fc.weight[:, -HIDDEN:] += 0.8 * torch.eye(HIDDEN)
+            self.attention.o_proj.weight.mul_(0.3)
+            self.only_layer.mlp.down_proj.weight.mul_(0.3)
 
+    @property
+    def only_layer(self) -> Layer:
+        """The only one of ``layers``."""
+        layer = self.layers[0]
+        assert isinstance(layer, Layer)
+        return layer
 
-class Drafter(nn.Module):
-    """One layer that drafts; its parameters have the names of the checkpoint."""
+    @property
+    def attention(self) -> Attention:
+        """The layer's."""
+        return self.only_layer.self_attn
 
     @abstractmethod
     def states(self, features: Tensor) -> Tensor:
@@ -146,12 +161,9 @@ class Drafter(nn.Module):
     def layer(self, read: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """What the head reads and what the next step gets, after attention read ``read``."""
 
-    @property
-    @abstractmethod
-    def attention(self) -> Attention:
-        """The layer's."""
-
-    def forward(self, batch: Batch, window: Window, embedding: Tensor, steps: int) -> Tensor:
+    def forward(
+        self, batch: SequenceBatch, window: Window, embedding: Tensor, steps: int
+    ) -> Tensor:
         """What the head reads at each step, ``[steps, B, A, H]``.
 
         Args:
@@ -194,12 +206,3 @@ class Drafter(nn.Module):
 def _moved(states: Tensor) -> Tensor:
     """Each position gets what the one before it put out; the first has none and gets its own."""
     return torch.cat([states[:, :1], states[:, :-1]], 1)
-
-
-def rotated(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotary embedding, halves paired; ``[B, heads, T, HEAD_SIZE]`` at ``positions`` ``[B, T]``."""
-    half = torch.arange(0, HEAD_SIZE, 2, dtype=torch.float32)
-    angles = positions[:, None, :, None].float() * ROPE_THETA ** (-half / HEAD_SIZE)
-    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    left, right = x.chunk(2, -1)
-    return torch.cat([left * cosine - right * sine, right * cosine + left * sine], -1)

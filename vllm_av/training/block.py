@@ -21,12 +21,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vllm_av.training import layers
+
 # A token that no text has: its row in the target's embedding stands for "to be drafted".
 MASK_TOKEN = 16
 
 
 @dataclass(frozen=True)
-class Shape:
+class BackboneShape:
     """Sizes of a backbone; those of the heads are the target's, so that both share a KV cache."""
 
     layers: int
@@ -74,56 +76,29 @@ def visible(anchors: Tensor, length: int) -> Tensor:
     return torch.arange(length) < anchors[:, None]
 
 
-class Norm(nn.Module):
+class Norm(layers.Norm):
     """RMS norm over the last dimension, in float32 within."""
 
-    def __init__(self, size: int, epsilon: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.epsilon = epsilon
-
-    def forward(self, states: Tensor) -> Tensor:
-        wide = states.float()
-        scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.epsilon)
-        return (wide * scale * self.weight).to(states.dtype)
+    def forward(self, x: Tensor) -> Tensor:
+        """``[..., size]`` to the same, in its type."""
+        return super().forward(x.float()).to(x.dtype)
 
 
 class Linear(nn.Linear):
-    """A linear map without bias: float32 weights, computed in the type of its input."""
+    """A linear map: float32 weights, computed in the type of its input."""
 
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__(inputs, outputs, bias=False)
-
-    def forward(self, states: Tensor) -> Tensor:
-        return F.linear(states, self.weight.to(states.dtype))
+    def forward(self, x: Tensor) -> Tensor:
+        """``[..., in]`` to ``[..., out]``."""
+        return F.linear(x, self.weight.to(x.dtype))
 
 
-class Rotary:
-    """Rotary embedding over halves ("neox"), cosines rounded to the states' type as in vLLM."""
-
-    def __init__(self, head_dim: int, theta: float) -> None:
-        self._frequencies = theta ** -(torch.arange(0, head_dim, 2).float() / head_dim)
-
-    def __call__(self, states: Tensor, positions: Tensor) -> Tensor:
-        """Rotate ``states`` ``[..., heads, head_dim]`` to ``positions`` ``[...]``."""
-        angles = positions.float()[..., None, None] * self._frequencies
-        cosine, sine = angles.cos().to(states.dtype), angles.sin().to(states.dtype)
-        left, right = states.chunk(2, dim=-1)
-        return torch.cat([left * cosine - right * sine, right * cosine + left * sine], dim=-1)
-
-
-class Attention(nn.Module):
+class Attention(layers.Projections):
     """Rows of blocks over the context of their text and over each other."""
 
-    def __init__(self, shape: Shape, rotary: Rotary) -> None:
-        super().__init__()
+    def __init__(self, shape: BackboneShape) -> None:
+        heads = shape.heads, shape.kv_heads, shape.head_dim
+        super().__init__(shape.hidden, shape.hidden, heads, Linear)
         self.shape = shape
-        self.rotary = rotary
-        width, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        self.q_proj = Linear(shape.hidden, width)
-        self.k_proj = Linear(shape.hidden, kv_width)
-        self.v_proj = Linear(shape.hidden, kv_width)
-        self.o_proj = Linear(width, shape.hidden)
         self.q_norm = Norm(shape.head_dim, shape.epsilon)
         self.k_norm = Norm(shape.head_dim, shape.epsilon)
 
@@ -131,12 +106,12 @@ class Attention(nn.Module):
         """Of ``states`` ``[..., hidden]``: two of ``[..., kv_heads, head_dim]``."""
         size = (*states.shape[:-1], self.shape.kv_heads, self.shape.head_dim)
         keys = self.k_norm(self.k_proj(states).view(size))
-        return self.rotary(keys, positions), self.v_proj(states).view(size)
+        return self._rotated(keys, positions), self.v_proj(states).view(size)
 
     def forward(self, states: Tensor, context: Tensor, blocks: Blocks) -> Tensor:
         """``states`` ``[texts, anchors, rows, hidden]`` -> the same shape."""
         size = (*states.shape[:-1], self.shape.heads, self.shape.head_dim)
-        queries = self.rotary(self.q_norm(self.q_proj(states).view(size)), blocks.positions)
+        queries = self._rotated(self.q_norm(self.q_proj(states).view(size)), blocks.positions)
         keys, values = self.keys_and_values(states, blocks.positions)
         starts = blocks.texts.tolist()
         places = torch.cat([torch.arange(b - a) for a, b in pairwise(starts)])
@@ -152,7 +127,12 @@ class Attention(nn.Module):
             )
             for text, (start, stop) in enumerate(pairwise(starts))
         ]
-        return self.o_proj(torch.stack(mixed))
+        out: Tensor = self.o_proj(torch.stack(mixed))
+        return out
+
+    def _rotated(self, x: Tensor, positions: Tensor) -> Tensor:
+        """``x`` ``[..., heads, head_dim]`` at ``positions`` ``[...]``."""
+        return layers.rotated(x, positions[..., None], self.shape.rope_theta)
 
 
 def attend(
@@ -198,26 +178,13 @@ def attend(
     return mixed.reshape(anchors, rows, heads * size)
 
 
-class Mlp(nn.Module):
-    """Gated MLP with SiLU."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.gate_proj = Linear(shape.hidden, shape.intermediate)
-        self.up_proj = Linear(shape.hidden, shape.intermediate)
-        self.down_proj = Linear(shape.intermediate, shape.hidden)
-
-    def forward(self, states: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(states)) * self.up_proj(states))
-
-
 class Layer(nn.Module):
     """A decoder layer; norms come before attention and MLP."""
 
-    def __init__(self, shape: Shape, rotary: Rotary) -> None:
+    def __init__(self, shape: BackboneShape) -> None:
         super().__init__()
-        self.self_attn = Attention(shape, rotary)
-        self.mlp = Mlp(shape)
+        self.self_attn = Attention(shape)
+        self.mlp = layers.Mlp(shape.hidden, shape.intermediate, Linear)
         self.input_layernorm = Norm(shape.hidden, shape.epsilon)
         self.post_attention_layernorm = Norm(shape.hidden, shape.epsilon)
 
@@ -237,13 +204,12 @@ class Backbone(nn.Module):
 
     scale: Tensor
 
-    def __init__(self, shape: Shape, scale: Tensor) -> None:
+    def __init__(self, shape: BackboneShape, scale: Tensor) -> None:
         super().__init__()
-        rotary = Rotary(shape.head_dim, shape.rope_theta)
         self.shape = shape
-        self.fc = Linear(len(shape.target_layers) * shape.hidden, shape.hidden)
+        self.fc = Linear(len(shape.target_layers) * shape.hidden, shape.hidden, bias=False)
         self.hidden_norm = Norm(shape.hidden, shape.epsilon)
-        self.layers = nn.ModuleList(Layer(shape, rotary) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
         self.norm = Norm(shape.hidden, shape.epsilon)
         self.register_buffer("scale", scale, persistent=False)
 
@@ -276,7 +242,7 @@ def restore(backbone: Backbone, weights: dict[str, Tensor]) -> None:
     backbone.load_state_dict(own)
 
 
-def config(shape: Shape, vocabulary: int, draft_vocabulary: int) -> dict[str, object]:
+def config(shape: BackboneShape, vocabulary: int, draft_vocabulary: int) -> dict[str, object]:
     """``config.json`` as vLLM reads it, without the architecture's name."""
     return {
         "model_type": "qwen3",

@@ -17,7 +17,7 @@ POSITIONS = 7  # the most drafts behind an anchor that are trained
 
 
 @dataclass(frozen=True)
-class Plan:
+class BlockPlan:
     """How a block drafter is trained; nothing in it is a time.
 
     Attributes:
@@ -49,7 +49,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BlockBatch:
     """One step's blocks, ``B = texts * anchors`` of them, and what their positions should draft.
 
     A block's position ``k`` drafts the token at ``anchor + k``; the target's distribution of that
@@ -78,7 +78,7 @@ class Batch:
     draw: Tensor
 
 
-class Batches:
+class BlockBatches:
     """The batches of a run.
 
     Args:
@@ -88,15 +88,15 @@ class Batches:
         plan: of the run.
     """
 
-    def __init__(self, corpus: Corpus, numbers: list[int], likelihood: Tensor, plan: Plan) -> None:
+    def __init__(
+        self, corpus: Corpus, numbers: list[int], likelihood: Tensor, plan: BlockPlan
+    ) -> None:
         self._corpus = corpus
         self._likelihood = likelihood
         self._plan = plan
         self._numbers = numbers
-        self._reduced = torch.full((len(corpus.embedding),), -1)
-        self._reduced[corpus.vocabulary] = torch.arange(len(corpus.vocabulary))
 
-    def __getitem__(self, step: int) -> Batch:
+    def __getitem__(self, step: int) -> BlockBatch:
         plan, generator = self._plan, np.random.default_rng((self._plan.seed, 1, step))
         numbers = self._texts(step)
         anchors = [_anchors(self._corpus, n, plan.anchors, generator) for n in numbers]
@@ -105,7 +105,7 @@ class Batches:
 
     def gather(
         self, numbers: list[int], anchors: Tensor, width: int, generator: np.random.Generator
-    ) -> Batch:
+    ) -> BlockBatch:
         """Blocks of ``width`` positions behind ``anchors`` ``[texts, anchors]`` of ``numbers``."""
         corpus = self._corpus
         spans = [(corpus.offsets[number], corpus.offsets[number + 1]) for number in numbers]
@@ -117,7 +117,7 @@ class Batches:
         places = torch.where(valid, starts[:-1, None, None] + before, 0).flatten(0, 1)
         tokens = ids[starts[:-1, None] + anchors]
         greedy = torch.tensor([corpus.temperature[number] == 0 for number in numbers])
-        return Batch(
+        return BlockBatch(
             streams=torch.cat([corpus.features[start:stop] for start, stop in spans]),
             blocks=Blocks(starts, anchors, tokens, width + (not self._plan.anchor_drafts)),
             places=places,
@@ -125,18 +125,18 @@ class Batches:
             previous=ids[places],
             # After the end of a text stands another one's beginning, which nobody asks for: no
             # position behind is valid.
-            wanted=self._reduced[ids[(places + 1).clamp_max(len(ids) - 1)]],
+            wanted=corpus.reduced[ids[(places + 1).clamp_max(len(ids) - 1)]],
             likelihood=likelihood[places],
             greedy=greedy.repeat_interleave(anchors.shape[1])[:, None].expand_as(places),
             draw=torch.from_numpy(generator.random(places.shape, np.float32)),
         )
 
     def _texts(self, step: int) -> list[int]:
-        """Numbers for ``step``: pass after pass through all, each in an order of its own."""
+        """Numbers for ``step``: epoch after epoch, each in an order of its own."""
         chosen, size = [], self._plan.texts
         for place in range(step * size, (step + 1) * size):
-            turn, index = divmod(place, len(self._numbers))
-            order = np.random.default_rng((self._plan.seed, 0, turn))
+            epoch, index = divmod(place, len(self._numbers))
+            order = np.random.default_rng((self._plan.seed, 0, epoch))
             chosen.append(self._numbers[order.permutation(len(self._numbers))[index]])
         return chosen
 
@@ -148,10 +148,8 @@ def likelihoods(corpus: Corpus) -> Tensor:
         float32 ``[N]``; 0 where the successor is outside the vocabulary. The last token of a text
         has the next text's first token for a successor, which no block drafts.
     """
-    head = corpus.embedding[corpus.vocabulary].T.contiguous()
-    reduced = torch.full((len(corpus.embedding),), -1)
-    reduced[corpus.vocabulary] = torch.arange(len(corpus.vocabulary))
-    successors = reduced[corpus.ids.roll(-1)]
+    head = corpus.head.T.contiguous()
+    successors = corpus.reduced[corpus.ids.roll(-1)]
     result = torch.zeros(len(corpus.ids))
     for start in range(0, len(corpus.ids), 256):
         part = slice(start, start + 256)

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vllm_av.training.block_batches import POSITIONS, Batch, Batches, Plan
-from vllm_av.training.block_learner import Drafter
+from vllm_av.training.block_batches import POSITIONS, BlockBatch, BlockBatches, BlockPlan
+from vllm_av.training.block_learner import BlockDrafter
 from vllm_av.training.block_loss import reach
 
 _CHUNK = 128  # rows: each has the whole vocabulary
@@ -42,7 +42,11 @@ class Rows:
 
 
 def fit(
-    drafter: Drafter, batches: Batches, plan: Plan, vocabulary: Tensor, embedding: Tensor
+    drafter: BlockDrafter,
+    batches: BlockBatches,
+    plan: BlockPlan,
+    vocabulary: Tensor,
+    embedding: Tensor,
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The head's weights as vLLM names them, bfloat16, and what ``training.json`` says of it."""
     rows = collect(drafter, batches, plan, vocabulary, embedding)
@@ -61,7 +65,11 @@ def fit(
 
 
 def collect(
-    drafter: Drafter, batches: Batches, plan: Plan, vocabulary: Tensor, embedding: Tensor
+    drafter: BlockDrafter,
+    batches: BlockBatches,
+    plan: BlockPlan,
+    vocabulary: Tensor,
+    embedding: Tensor,
 ) -> Rows:
     """The rows of ``plan.steps`` batches that the engine may reach.
 
@@ -86,7 +94,12 @@ def collect(
 
 
 def acceptance(
-    states: Tensor, head: Tensor, batch: Batch, taken: Tensor, vocabulary: Tensor, embedding: Tensor
+    states: Tensor,
+    head: Tensor,
+    batch: BlockBatch,
+    taken: Tensor,
+    vocabulary: Tensor,
+    embedding: Tensor,
 ) -> Tensor:
     """Probability that the target accepts a draft of each row ``taken``: float32 ``[n]``.
 

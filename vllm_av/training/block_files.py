@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from vllm_av.demo.checkpoint import smollm2
 from vllm_av.training import prompts
-from vllm_av.training.block import Backbone, Shape
+from vllm_av.training.block import Backbone, BackboneShape
 from vllm_av.training.block_batches import likelihoods
 from vllm_av.training.data import Corpus
-from vllm_av.training.whole import is_made, machine, write_json, write_tensors, written
+from vllm_av.training.whole import machine, write_json, write_tensors, written
 
 VERSION = 1
 """Of the block drafters' scripts; a change of what they make raises it."""
@@ -32,19 +32,10 @@ _INHERITED = (
     "mlp.up_proj.weight",
     "mlp.down_proj.weight",
 )
-_WEIGHTS, _TRAINING = "model.safetensors", "training.json"
+_WEIGHTS = "model.safetensors"
 
 
-def is_whole(folder: Path, wanted: str) -> bool:
-    """Whether ``folder`` holds the drafter of the digest ``wanted`` to its last file.
-
-    Raises:
-        TrainingError: ``AV-TRAINING-WORK`` if it holds another one.
-    """
-    return is_made(folder / _TRAINING, wanted)
-
-
-def fresh(shape: Shape, corpus: Corpus, seed: int) -> Backbone:
+def fresh(shape: BackboneShape, corpus: Corpus, seed: int) -> Backbone:
     """A backbone to begin with.
 
     The context is mostly the stream nearest to the target's end, layers write what the target's
@@ -119,9 +110,7 @@ def finish(
     told: dict[str, Any],
 ) -> None:
     """Write the drafter's files; ``told`` is what :func:`block_training.train` says of the run."""
-    # How much higher each token's number is in the target's vocabulary, as vLLM wants it.
-    offsets = corpus.vocabulary - torch.arange(len(corpus.vocabulary))
-    write_tensors(folder / _WEIGHTS, weights | {"d2t": offsets})
+    write_tensors(folder / _WEIGHTS, weights | {"d2t": corpus.d2t})
     write_json(folder / "config.json", config)
     trained, _ = parts(corpus)
     tokens = sum(
@@ -136,4 +125,4 @@ def finish(
         "made_on": machine(),
         "requests": prompts.digest(),
     }
-    write_json(folder / _TRAINING, about | told)
+    write_json(folder / "training.json", about | told)

@@ -9,11 +9,11 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from vllm_av.training.block_batches import POSITIONS, Batch, Plan
+from vllm_av.training.block_batches import POSITIONS, BlockBatch, BlockPlan
 from vllm_av.training.block_loss import distil, reach
 
 
-class Drafter(Protocol):
+class BlockDrafter(Protocol):
     """A block drafter: DFlash's or DSpark's."""
 
     @property
@@ -21,7 +21,7 @@ class Drafter(Protocol):
         """What is trained."""
         ...
 
-    def states(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def states(self, batch: BlockBatch) -> tuple[Tensor, Tensor, Tensor]:
         """What drafts each position, what the anchors know, and the head that reads both.
 
         Returns:
@@ -32,7 +32,9 @@ class Drafter(Protocol):
         ...
 
 
-def learn(drafter: Drafter, batch: Batch, plan: Plan, target_head: Tensor) -> tuple[float, Tensor]:
+def learn(
+    drafter: BlockDrafter, batch: BlockBatch, plan: BlockPlan, target_head: Tensor
+) -> tuple[float, Tensor]:
     """Add the gradients of one batch.
 
     Args:
@@ -71,7 +73,7 @@ def learn(drafter: Drafter, batch: Batch, plan: Plan, target_head: Tensor) -> tu
     return learnt.loss, torch.stack(means)
 
 
-def weights(reached: Tensor, plan: Plan) -> Tensor:
+def weights(reached: Tensor, plan: BlockPlan) -> Tensor:
     """Of each position in the loss: ``[B, positions]``, as ``reached`` is."""
     everywhere = plan.decay ** torch.arange(reached.shape[-1], dtype=torch.float32)
     return plan.unreached * everywhere + (1 - plan.unreached) * reached

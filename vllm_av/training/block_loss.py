@@ -1,11 +1,6 @@
 """What a block drafter learns: the target's own distribution after the true prefix.
 
-For each row, with the target's probabilities p and the drafter's q over the reduced vocabulary::
-
-    loss = CROSS_ENTROPY * -sum p log q  +  VARIATION * 1/2 sum |p - q|
-
-The second term is 1 minus the probability that rejection sampling accepts a draft; the first has a
-gradient where the second has none.
+The loss of a row is the one of :mod:`vllm_av.training.loss`, over the reduced vocabulary.
 
 Rule: gradients are made by hand, chunk by chunk, so that no ``[rows, vocabulary]`` graph is kept.
 """
@@ -15,10 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vllm_av.training.block_batches import Batch
+from vllm_av.training.block_batches import BlockBatch
+from vllm_av.training.loss import CROSS_ENTROPY, VARIATION
 
-CROSS_ENTROPY = 0.5
-VARIATION = 1.0
 _CHUNK = 256  # rows: more of them leave the processor's cache
 
 
@@ -74,7 +68,8 @@ def distil(
         crossed = -torch.einsum("nv,nv->n", p, log_q)
         row_loss = CROSS_ENTROPY * crossed + VARIATION * (1 - acceptance[part])
         loss += float(row_loss @ weights[part])
-        # d variation / d logits = q * (below - [q < p]); d cross-entropy / d logits = q - p
+        # As in loss.distance, whose terms are added in another order: the last bits of what was
+        # trained depend on it.
         slope = (q * below).sub_(missing).mul_(VARIATION).add_(q.sub_(p), alpha=CROSS_ENTROPY)
         slope = slope.mul_(weights[part, None]).to(states.dtype)
         gradient[part] = slope @ head
@@ -83,7 +78,7 @@ def distil(
     return Distilled(gradient, head_gradient, acceptance, loss)
 
 
-def reach(states: Tensor, head: Tensor, batch: Batch) -> Tensor:
+def reach(states: Tensor, head: Tensor, batch: BlockBatch) -> Tensor:
     """Probability that the drafts before each position are accepted: float32 ``[B, positions]``.
 
     A draft is drawn from q and kept with probability min(1, p/q); of the target's texts, the ones

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vllm_av.training.block_batches import POSITIONS, Batches, Plan
-from vllm_av.training.block_learner import Drafter, learn
+from vllm_av.training.block_batches import POSITIONS, BlockBatches, BlockPlan
+from vllm_av.training.block_learner import BlockDrafter, learn
+from vllm_av.training.schedule import Schedule
 from vllm_av.training.whole import require, written
 
 _SAVED_EVERY = 100  # steps
 _TOLD_EVERY = 50
 _SMOOTHING = 0.98  # of the figures told
-_LAST_RATE = 0.02  # of the highest
 
 
 @dataclass
@@ -43,7 +43,12 @@ class Curve:
 
 
 def train(
-    drafter: Drafter, batches: Batches, plan: Plan, target_head: Tensor, state: Path, wanted: str
+    drafter: BlockDrafter,
+    batches: BlockBatches,
+    plan: BlockPlan,
+    target_head: Tensor,
+    state: Path,
+    wanted: str,
 ) -> dict[str, Any]:
     """Take the plan's steps.
 
@@ -70,6 +75,7 @@ def train(
         betas=(0.9, 0.97),
         fused=True,
     )
+    schedule = Schedule(plan.steps, plan.rate, plan.warmup)
     curve, done = Curve(), 0
     if state.exists():
         saved = torch.load(state, weights_only=True)
@@ -79,7 +85,7 @@ def train(
         curve, done = Curve(**saved["curve"]), saved["done"]
     for step in range(done, plan.steps):
         for group in optimiser.param_groups:
-            group["lr"] = rate(plan, step)
+            group["lr"] = schedule.learning_rate(step)
         curve.add(*learn(drafter, batches[step], plan, target_head))
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimiser.step()
@@ -101,19 +107,15 @@ def train(
         "decay": plan.decay,
         "seed": plan.seed,
         "loss": round(curve.loss, 4),
-        "acceptance_on_training_text": [round(value, 4) for value in curve.acceptance],
+        # A position that no step had a row for has no figure, and JSON has no nan.
+        "acceptance_on_training_text": [
+            None if math.isnan(value) else round(value, 4) for value in curve.acceptance
+        ],
     }
 
 
-def rate(plan: Plan, step: int) -> float:
-    """The learning rate of ``step``: up in a line, then down along half a cosine."""
-    rise = min(1.0, (step + 1) / plan.warmup)
-    fall = 0.5 * (1 + math.cos(math.pi * step / plan.steps))
-    return plan.rate * rise * (_LAST_RATE + (1 - _LAST_RATE) * fall)
-
-
 def _save(
-    drafter: Drafter,
+    drafter: BlockDrafter,
     optimiser: torch.optim.Optimizer,
     curve: Curve,
     done: int,

@@ -6,6 +6,7 @@ after it was killed sees what it would have seen.
 
 import hashlib
 import json
+import math
 import random
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,8 @@ from vllm_av.training.prompts import WORKLOADS, held_out
 
 REDUCED = 6144
 """Tokens of the reduced draft vocabulary."""
+
+_OTHERS = 1024  # tokens beside the frequent ones, drawn anew each step
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,40 @@ class Corpus:
             found.update(tensor.numpy().tobytes())
         return found.hexdigest()
 
+    @cached_property
+    def head(self) -> Tensor:
+        """bfloat16 ``[6144, 576]``: the rows of the output head at the reduced vocabulary."""
+        return self.embedding[self.vocabulary]
+
+    @cached_property
+    def reduced(self) -> Tensor:
+        """int64 ``[49152]``: each token's number in the reduced vocabulary; -1 outside."""
+        numbers = torch.full((len(self.embedding),), -1)
+        numbers[self.vocabulary] = torch.arange(len(self.vocabulary))
+        return numbers
+
+    @property
+    def d2t(self) -> Tensor:
+        """int64 ``[6144]``: what vLLM adds to a draft token's number to get the target's."""
+        return self.vocabulary - torch.arange(len(self.vocabulary))
+
+    def some_tokens(self, step: int) -> tuple[Tensor, Tensor]:
+        """The frequent tokens and some others, int64 ``[V]``, and a bias of their logits, ``[V]``.
+
+        By the bias, each of the others stands for as many as were left out.
+        """
+        others = (self.reduced < 0).nonzero()[:, 0]
+        generator = torch.Generator().manual_seed(step)
+        drawn = others[torch.randperm(len(others), generator=generator)[:_OTHERS]]
+        bias = torch.zeros(len(self.vocabulary) + len(drawn))
+        bias[len(self.vocabulary) :] = math.log(len(others) / max(len(drawn), 1))
+        return torch.cat([self.vocabulary, drawn]), bias
+
     def sequences(self, held_out: bool) -> list[int]:
         """Numbers of the sequences of one part."""
         return [number for number, held in enumerate(self.held_out) if held is held_out]
 
-    def batch(self, sequences: list[int]) -> "Batch":
+    def batch(self, sequences: list[int]) -> "SequenceBatch":
         """``sequences``, padded on the right with zeros."""
         spans = [(self.offsets[number], self.offsets[number + 1]) for number in sequences]
         longest = max(end - start for start, end in spans)
@@ -79,7 +111,7 @@ class Corpus:
         for row, (start, end) in enumerate(spans):
             ids[row, : end - start] = self.ids[start:end]
             features[row, : end - start] = self.features[start:end]
-        return Batch(
+        return SequenceBatch(
             ids=ids,
             features=features,
             lengths=torch.tensor([end - start for start, end in spans]),
@@ -88,7 +120,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Batch:
+class SequenceBatch:
     """``B`` sequences of at most ``T`` tokens.
 
     Args:
@@ -169,7 +201,7 @@ def frequent(ids: Tensor, vocabulary_size: int, count: int) -> Tensor:
     return counts.argsort(descending=True, stable=True)[:count].sort().values
 
 
-class Batches:
+class SequenceOrder:
     """Which sequences step ``n`` trains on: each once an epoch, with others of about its length.
 
     Args:

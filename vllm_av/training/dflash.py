@@ -7,19 +7,19 @@ import torch
 from torch import Tensor
 
 from vllm_av.training import block_files
-from vllm_av.training.block import Backbone, Shape, config, export
-from vllm_av.training.block_batches import Batch, Batches, Plan
+from vllm_av.training.block import Backbone, BackboneShape, config, export
+from vllm_av.training.block_batches import BlockBatch, BlockBatches, BlockPlan
 from vllm_av.training.block_training import train
 from vllm_av.training.data import Corpus, open_corpus
-from vllm_av.training.whole import digest
+from vllm_av.training.whole import digest, is_made
 
-SHAPE = Shape(layers=2, intermediate=368, target_layers=(1, 14, 26))  # 8.2 MB
-PLAN = Plan(steps=7000, texts=4, anchors=32, rate=2e-3, anchor_drafts=False, anchor=0.5)
+SHAPE = BackboneShape(layers=2, intermediate=368, target_layers=(1, 14, 26))  # 8.2 MB
+PLAN = BlockPlan(steps=7000, texts=4, anchors=32, rate=2e-3, anchor_drafts=False, anchor=0.5)
 
 
 @dataclass
 class DFlash:
-    """A DFlash drafter in training (see :class:`vllm_av.training.block_learner.Drafter`).
+    """A DFlash drafter in training (see :class:`vllm_av.training.block_learner.BlockDrafter`).
 
     Attributes:
         module: the backbone.
@@ -31,7 +31,7 @@ class DFlash:
     embedding: Tensor
     head: Tensor
 
-    def states(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def states(self, batch: BlockBatch) -> tuple[Tensor, Tensor, Tensor]:
         """The states of the mask tokens, and of the anchors."""
         rows = self.module(batch.streams[:, :-1].flatten(1), batch.blocks, self.embedding)
         rows = rows.flatten(0, 1)
@@ -48,15 +48,14 @@ def run(work: Path) -> None:
     folder = work / "smollm2-dflash"
     corpus = open_corpus(work)
     wanted = identity(corpus)
-    if block_files.is_whole(folder, wanted):
+    if is_made(folder / "training.json", wanted):
         return
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    head = corpus.embedding[corpus.vocabulary].contiguous()
-    drafter = DFlash(block_files.fresh(SHAPE, corpus, PLAN.seed), corpus.embedding, head)
+    drafter = DFlash(block_files.fresh(SHAPE, corpus, PLAN.seed), corpus.embedding, corpus.head)
     numbers, _ = block_files.parts(corpus)
-    batches = Batches(corpus, numbers, block_files.likelihoods_of(work, corpus), PLAN)
-    told = train(drafter, batches, PLAN, head, folder / "state.pt", wanted)
+    batches = BlockBatches(corpus, numbers, block_files.likelihoods_of(work, corpus), PLAN)
+    told = train(drafter, batches, PLAN, corpus.head, folder / "state.pt", wanted)
     written = config(SHAPE, len(corpus.embedding), len(corpus.vocabulary))
     block_files.finish(
         folder,

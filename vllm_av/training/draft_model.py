@@ -2,18 +2,14 @@
 
 Nearly all of it is the embedding of 49,152 tokens, which is its output head too. It starts as the
 target's own, in the 32 directions that hold most of it. Each position of the corpus teaches the
-target's distribution of the next token, the prompts' less than the answers'::
-
-    loss = 0.5 * cross-entropy + total variation, over the frequent tokens and some of the others
-
-where each of the others, drawn anew each step, stands for as many as were left out. It learns on
-the corpus's first round: what a later round adds does not change it.
+target's distribution of the next token, the prompts' less than the answers', by the loss of
+:mod:`vllm_av.training.loss` over the frequent tokens and some of the others. It learns on the
+corpus's first round: what a later round adds does not change it.
 
 Rule: what is random in a step follows from its number.
 """
 
 import json
-import math
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -21,9 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from vllm_av.training import prompts, tiny_loop
-from vllm_av.training.data import Batches, Corpus, frequent, open_corpus
-from vllm_av.training.loss import attach
-from vllm_av.training.tiny_model import Layer, Norm, Shape, compute_in
+from vllm_av.training.data import Corpus, SequenceOrder, frequent, open_corpus
+from vllm_av.training.layers import Norm
+from vllm_av.training.loss import CROSS_ENTROPY, VARIATION, attach, compared
+from vllm_av.training.tiny_model import Layer, Shape, compute_in
 from vllm_av.training.whole import digest, is_made, machine, write_json, write_tensors
 
 FOLDER = "smollm2-draft"
@@ -40,11 +37,10 @@ SHAPE = Shape(
     bias=False,
     positions=8192,
 )
-PLAN = tiny_loop.Plan(steps=500, matrix_rate=8e-3, rate=8e-3)
+PLAN = tiny_loop.LoopPlan(steps=500, matrix_rate=8e-3, rate=8e-3)
 _SEQUENCES = 8  # of a step
-_OTHERS = 1024  # tokens beside the frequent ones
 _CHUNK = 256  # rows whose distributions are in memory at once
-_CROSS_ENTROPY, _PROMPT = 0.5, 0.3
+_PROMPT = 0.3  # weight of a position there
 _SPREAD = 0.1  # root mean square of the embedding's elements at the start
 
 
@@ -109,7 +105,7 @@ def run(work: Path) -> None:
     write_json(folder / "training.json", record | asdict(PLAN) | figures)
 
 
-def identity(shape: Shape, plan: tiny_loop.Plan, corpus: Corpus) -> str:
+def identity(shape: Shape, plan: tiny_loop.LoopPlan, corpus: Corpus) -> str:
     """Of what a run makes its model from."""
     return digest("draft model", VERSION, shape, plan, _SEQUENCES, corpus.digest)
 
@@ -134,7 +130,9 @@ def projected(embedding: Tensor, hidden: int) -> Tensor:
     return small * (_SPREAD / small.square().mean().sqrt())
 
 
-def train(model: DraftModel, corpus: Corpus, plan: tiny_loop.Plan, state: Path) -> dict[str, float]:
+def train(
+    model: DraftModel, corpus: Corpus, plan: tiny_loop.LoopPlan, state: Path
+) -> dict[str, float]:
     """Train on the part of ``corpus`` that is not held out. Returns smoothed figures.
 
     ``accepted`` is the probability, at temperature 1, that a draft is accepted where the answer
@@ -144,14 +142,14 @@ def train(model: DraftModel, corpus: Corpus, plan: tiny_loop.Plan, state: Path) 
         number: corpus.offsets[number + 1] - corpus.offsets[number]
         for number in corpus.sequences(held_out=False)
     }
-    batches = Batches(lengths, _SEQUENCES)
+    batches = SequenceOrder(lengths, _SEQUENCES)
 
     def loss(step: int) -> tuple[Tensor, dict[str, float]]:
         batch = corpus.batch(batches[step])
         place = torch.arange(batch.ids.shape[1])
         known = place < batch.lengths[:, None] - 1
         weights = torch.where(place < batch.prompt_lengths[:, None] - 1, _PROMPT, 1.0)[known]
-        tokens, bias = some_tokens(corpus, step)
+        tokens, bias = corpus.some_tokens(step)
         return distilled(
             model,
             model(batch.ids)[known],
@@ -170,19 +168,6 @@ def train(model: DraftModel, corpus: Corpus, plan: tiny_loop.Plan, state: Path) 
         wanted,
         lambda line: print(f"draft {line}", flush=True),
     )
-
-
-def some_tokens(corpus: Corpus, step: int) -> tuple[Tensor, Tensor]:
-    """The frequent tokens and some others, int64 ``[V]``, and what their logits gain, ``[V]``."""
-    rest = torch.ones(len(corpus.embedding), dtype=torch.bool)
-    rest[corpus.vocabulary] = False
-    others = rest.nonzero()[:, 0]
-    generator = torch.Generator().manual_seed(step)
-    drawn = others[torch.randperm(len(others), generator=generator)[:_OTHERS]]
-    tokens = torch.cat([corpus.vocabulary, drawn])
-    bias = torch.zeros(len(tokens))
-    bias[len(corpus.vocabulary) :] = math.log(len(others) / max(len(drawn), 1))
-    return tokens, bias
 
 
 def distilled(
@@ -211,9 +196,8 @@ def distilled(
         part = slice(start, start + _CHUNK)
         p = (wanted[part].float() + bias).softmax(-1)
         log_q = ((read[part].bfloat16() @ head.bfloat16().T).float() + bias).log_softmax(-1)
-        variation = 0.5 * (p - log_q.exp()).abs().sum(-1)
-        cross_entropy = -(p * log_q).sum(-1)
-        (share[part] @ (_CROSS_ENTROPY * cross_entropy + variation)).backward()
+        cross_entropy, variation = compared(p, log_q)
+        (share[part] @ (CROSS_ENTROPY * cross_entropy + VARIATION * variation)).backward()
         answered = weights[part] == 1
         accepted += (1 - variation.detach())[answered].sum().item()
         entropy += cross_entropy.detach()[answered].sum().item()

@@ -24,15 +24,15 @@ from torch import Tensor, nn
 
 from vllm_av.training import block_files, dflash
 from vllm_av.training.block import Backbone, config, export, restore
-from vllm_av.training.block_batches import POSITIONS, Batch, Batches, Plan
+from vllm_av.training.block_batches import POSITIONS, BlockBatch, BlockBatches, BlockPlan
 from vllm_av.training.block_confidence import fit
 from vllm_av.training.block_training import train
 from vllm_av.training.data import Corpus, open_corpus
-from vllm_av.training.whole import digest
+from vllm_av.training.whole import digest, is_made
 
 RANK = 16
-PLAN = Plan(steps=2500, texts=4, anchors=32, rate=1.5e-3, anchor_drafts=True, seed=1)
-CONFIDENCE = Plan(steps=80, texts=4, anchors=32, rate=0.0, anchor_drafts=True, seed=2)
+PLAN = BlockPlan(steps=2500, texts=4, anchors=32, rate=1.5e-3, anchor_drafts=True, seed=1)
+CONFIDENCE = BlockPlan(steps=80, texts=4, anchors=32, rate=0.0, anchor_drafts=True, seed=2)
 _STRETCH = 5.0  # of the Markov head's weights, which have further to go than the backbone's
 
 
@@ -54,7 +54,7 @@ class Heads(nn.Module):
 
 @dataclass
 class DSpark:
-    """A DSpark drafter in training (see :class:`vllm_av.training.block_learner.Drafter`).
+    """A DSpark drafter in training (see :class:`vllm_av.training.block_learner.BlockDrafter`).
 
     Attributes:
         module: what is trained.
@@ -68,7 +68,7 @@ class DSpark:
     head: Tensor
     reduced: Tensor
 
-    def states(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def states(self, batch: BlockBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Logits are ``[state, w1[previous]] @ [head, w2].T``; each row drafts."""
         streams = batch.streams[:, :-1].flatten(1)
         rows = self.module.backbone(streams, batch.blocks, self.embedding).flatten(0, 1)
@@ -90,19 +90,19 @@ def run(work: Path) -> None:
     corpus = open_corpus(work)
     begun = dflash.identity(corpus)
     wanted = digest("dspark", block_files.VERSION, RANK, PLAN, CONFIDENCE, begun)
-    if block_files.is_whole(folder, wanted):
+    if is_made(folder / "training.json", wanted):
         return
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     drafter = _fresh(corpus, block_files.weights_of(work / "smollm2-dflash"))
     likelihood = block_files.likelihoods_of(work, corpus)
     trained, apart = block_files.parts(corpus)
-    batches = Batches(corpus, trained, likelihood, PLAN)
+    batches = BlockBatches(corpus, trained, likelihood, PLAN)
     state = folder / "state.pt"
     told: dict[str, Any] = train(drafter, batches, PLAN, drafter.head, state, wanted)
     confidence, told["confidence"] = fit(
         drafter,
-        Batches(corpus, apart, likelihood, CONFIDENCE),
+        BlockBatches(corpus, apart, likelihood, CONFIDENCE),
         CONFIDENCE,
         corpus.vocabulary,
         corpus.embedding,
@@ -126,10 +126,8 @@ def _fresh(corpus: Corpus, weights: dict[str, Tensor]) -> DSpark:
     backbone = Backbone(dflash.SHAPE, block_files.scales(corpus))
     restore(backbone, weights)
     torch.manual_seed(PLAN.seed)
-    reduced = torch.full((len(corpus.embedding),), -1)
-    reduced[corpus.vocabulary] = torch.arange(len(corpus.vocabulary))
-    head = corpus.embedding[corpus.vocabulary].contiguous()
-    return DSpark(Heads(backbone, len(head)), corpus.embedding, head, reduced)
+    heads = Heads(backbone, len(corpus.vocabulary))
+    return DSpark(heads, corpus.embedding, corpus.head, corpus.reduced)
 
 
 def carried(drafter: DSpark) -> dict[str, Tensor]:

@@ -9,46 +9,21 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vllm_av.training.autoregressive import HIDDEN, Attention, Drafter, Mlp, Norm
-from vllm_av.training.heads import Plan, train
+from vllm_av.training.autoregressive import HIDDEN, Layer, OneLayerHead
+from vllm_av.training.heads import HeadPlan, train
 from vllm_av.training.schedule import Schedule
 
 INTERMEDIATE = 1152  # 7.1 MB in all
 
 
-class Layer(nn.Module):
-    """Attention and MLP over a residual stream."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.self_attn = Attention(HIDDEN)
-        self.post_attention_layernorm = Norm()
-        self.mlp = Mlp(INTERMEDIATE)
-
-
-class Eagle(Drafter):
+class Eagle(OneLayerHead):
     """See the module's head."""
 
     def __init__(self) -> None:
         super().__init__()
         self.fc = nn.Linear(2 * HIDDEN, HIDDEN, bias=False)
-        self.layers = nn.ModuleList([Layer()])
-        with torch.no_grad():
-            # Start near "the next state is this one": much of a text's state lasts.
-            self.fc.weight.mul_(0.3)
-            self.fc.weight[:, HIDDEN:] += 0.8 * torch.eye(HIDDEN)
-            self._layer.self_attn.o_proj.weight.mul_(0.3)
-            self._layer.mlp.down_proj.weight.mul_(0.3)
-
-    @property
-    def _layer(self) -> Layer:
-        layer = self.layers[0]
-        assert isinstance(layer, Layer)
-        return layer
-
-    @property
-    def attention(self) -> Attention:
-        return self._layer.self_attn
+        self.layers = nn.ModuleList([Layer(HIDDEN, INTERMEDIATE)])
+        self.start()
 
     def states(self, features: Tensor) -> Tensor:
         return features[..., 3, :]
@@ -58,8 +33,7 @@ class Eagle(Drafter):
         return x, x
 
     def layer(self, read: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-        residual = residual + read
-        out = residual + self._layer.mlp(self._layer.post_attention_layernorm(residual))
+        out = self.only_layer(read, residual)
         return out, out
 
 
@@ -68,7 +42,7 @@ def config(target: dict[str, object]) -> dict[str, object]:
     return target | {"num_hidden_layers": 1, "intermediate_size": INTERMEDIATE}
 
 
-PLAN = Plan(
+PLAN = HeadPlan(
     name="smollm2-eagle",
     drafter=Eagle,
     config=config,

@@ -11,52 +11,40 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vllm_av.training.autoregressive import HIDDEN, Attention, Drafter, Mlp, Norm
+from vllm_av.training.autoregressive import EPSILON, HIDDEN, Layer, OneLayerHead
 from vllm_av.training.data import REDUCED, target_tensor
 from vllm_av.training.features import LAYERS
-from vllm_av.training.heads import Plan, train
+from vllm_av.training.heads import HeadPlan, train
+from vllm_av.training.layers import Norm
 from vllm_av.training.schedule import Schedule
 
 INTERMEDIATE = 896  # 8.0 MB in all
 
 
-class Layer(nn.Module):
-    """Attention over two joined inputs, and MLP."""
+class JoinedLayer(Layer):
+    """A layer whose attention reads two inputs, each with a norm of its own."""
+
+    input_layernorm: Norm
+    hidden_norm: Norm
 
     def __init__(self) -> None:
-        super().__init__()
-        self.input_layernorm = Norm()
-        self.hidden_norm = Norm()
-        self.self_attn = Attention(2 * HIDDEN)
-        self.post_attention_layernorm = Norm()
-        self.mlp = Mlp(INTERMEDIATE)
+        super().__init__(2 * HIDDEN, INTERMEDIATE, ("input_layernorm", "hidden_norm"))
+
+    def joined(self, embeds: Tensor, states: Tensor) -> Tensor:
+        """``[..., H]`` and ``[..., H]`` to ``[..., 2 H]``."""
+        return torch.cat([self.input_layernorm(embeds), self.hidden_norm(states)], -1)
 
 
-class Eagle3(Drafter):
+class Eagle3(OneLayerHead):
     """See the module's head."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.fc_norm = nn.ModuleList([Norm() for _ in LAYERS])
+        self.fc_norm = nn.ModuleList([Norm(HIDDEN, EPSILON) for _ in LAYERS])
         self.fc = nn.Linear(len(LAYERS) * HIDDEN, HIDDEN, bias=False)
-        self.layers = nn.ModuleList([Layer()])
-        self.norm = Norm()
-        with torch.no_grad():
-            self.fc.weight.mul_(0.3)
-            # The latest of the three states is the nearest to what the head reads.
-            self.fc.weight[:, -HIDDEN:] += 0.8 * torch.eye(HIDDEN)
-            self._layer.self_attn.o_proj.weight.mul_(0.3)
-            self._layer.mlp.down_proj.weight.mul_(0.3)
-
-    @property
-    def _layer(self) -> Layer:
-        layer = self.layers[0]
-        assert isinstance(layer, Layer)
-        return layer
-
-    @property
-    def attention(self) -> Attention:
-        return self._layer.self_attn
+        self.layers = nn.ModuleList([JoinedLayer()])
+        self.norm = Norm(HIDDEN, EPSILON)
+        self.start()
 
     def states(self, features: Tensor) -> Tensor:
         normed = [norm(features[..., row, :]) for row, norm in enumerate(self.fc_norm)]
@@ -64,12 +52,12 @@ class Eagle3(Drafter):
         return out
 
     def joined(self, embeds: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
-        layer = self._layer
-        return torch.cat([layer.input_layernorm(embeds), layer.hidden_norm(states)], -1), states
+        layer = self.only_layer
+        assert isinstance(layer, JoinedLayer)
+        return layer.joined(embeds, states), states
 
     def layer(self, read: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-        residual = residual + read
-        residual = residual + self._layer.mlp(self._layer.post_attention_layernorm(residual))
+        residual = self.only_layer(read, residual)
         return self.norm(residual), residual
 
 
@@ -100,7 +88,7 @@ def config(target: dict[str, object]) -> dict[str, object]:
     }
 
 
-PLAN = Plan(
+PLAN = HeadPlan(
     name="smollm2-eagle3",
     drafter=started,
     config=config,

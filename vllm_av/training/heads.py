@@ -10,7 +10,6 @@ to the same weights.
 """
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,8 +21,8 @@ from torch.func import functional_call
 
 from vllm_av.demo.checkpoint import smollm2
 from vllm_av.training import prompts
-from vllm_av.training.autoregressive import Drafter, Window
-from vllm_av.training.data import Batches, Corpus, open_corpus
+from vllm_av.training.autoregressive import OneLayerHead, Window
+from vllm_av.training.data import Corpus, SequenceOrder, open_corpus
 from vllm_av.training.loss import attach, distance
 from vllm_av.training.schedule import Schedule
 from vllm_av.training.whole import (
@@ -41,11 +40,10 @@ VERSION = 2
 
 _SAVED_EVERY = 50
 _TOLD_EVERY = 25
-_OTHERS = 1024  # tokens beside the frequent ones, drawn anew each step
 
 
 @dataclass(frozen=True)
-class Plan:
+class HeadPlan:
     """How one head is trained.
 
     Args:
@@ -65,7 +63,7 @@ class Plan:
     """
 
     name: str
-    drafter: Callable[[], Drafter]
+    drafter: Callable[[], OneLayerHead]
     config: Callable[[dict[str, object]], dict[str, object]]
     reduced: bool
     state_weight: float
@@ -78,7 +76,7 @@ class Plan:
     seed: int = 0
 
 
-def train(work: Path, plan: Plan) -> None:
+def train(work: Path, plan: HeadPlan) -> None:
     """Train ``plan`` into ``work / plan.name``; does nothing where that is whole."""
     folder = work / plan.name
     corpus = open_corpus(work)
@@ -88,12 +86,12 @@ def train(work: Path, plan: Plan) -> None:
     export(folder, plan, corpus, fit(folder, plan, corpus))
 
 
-def identity(plan: Plan, corpus: Corpus) -> str:
+def identity(plan: HeadPlan, corpus: Corpus) -> str:
     """Of what a run makes its head from."""
     return digest("head", VERSION, plan, corpus.digest)
 
 
-def fit(folder: Path, plan: Plan, corpus: Corpus) -> "Run":
+def fit(folder: Path, plan: HeadPlan, corpus: Corpus) -> "Run":
     """Train to the end of the schedule, from where an earlier run was killed if ``folder`` says."""
     torch.set_num_threads(1)
     torch.manual_seed(plan.seed)
@@ -118,7 +116,7 @@ def fit(folder: Path, plan: Plan, corpus: Corpus) -> "Run":
 class Run:
     """A training run at some step."""
 
-    def __init__(self, corpus: Corpus, plan: Plan) -> None:
+    def __init__(self, corpus: Corpus, plan: HeadPlan) -> None:
         self.step = 0
         self.averages: dict[str, list[float]] = {}
         self.drafter = plan.drafter()
@@ -127,7 +125,7 @@ class Run:
         self._optimiser = torch.optim.AdamW(
             self.drafter.parameters(), betas=(0.9, 0.95), weight_decay=0.01
         )
-        self._batches = Batches(
+        self._batches = SequenceOrder(
             {
                 number: corpus.offsets[number + 1]
                 - corpus.offsets[number]
@@ -188,7 +186,7 @@ class Run:
         weights *= torch.where(window.asked[rows], plan.before_weight, 1.0)
         weights *= plan.discount ** torch.arange(steps)[:, None] / weights[0].sum()
         head, bias = self._head()
-        loss = distance(drafts.detach(), target, weights, head, bias=bias)
+        loss = distance(drafts.detach(), target, weights, head, bias)
         self._note("cross-entropy", loss.cross_entropy)
         self._note("acceptance", loss.acceptance)
         self._note("agreement", loss.agreement)
@@ -204,19 +202,10 @@ class Run:
 
     def _head(self) -> tuple[Tensor, Tensor | None]:
         """Rows of the output head for this step, and what is added to their logits."""
-        corpus = self._corpus
-        frequent = corpus.vocabulary
         if self._plan.reduced:
-            return corpus.embedding[frequent], None
-        generator = torch.Generator().manual_seed(self.step)
-        size = len(corpus.embedding)
-        rest = torch.ones(size, dtype=torch.bool)
-        rest[frequent] = False
-        others = rest.nonzero()[:, 0]
-        drawn = others[torch.randperm(len(others), generator=generator)[:_OTHERS]]
-        bias = torch.zeros(len(frequent) + len(drawn))
-        bias[len(frequent) :] = math.log(len(others) / len(drawn))
-        return corpus.embedding[torch.cat([frequent, drawn])], bias
+            return self._corpus.head, None
+        tokens, bias = self._corpus.some_tokens(self.step)
+        return self._corpus.embedding[tokens], bias
 
     def _note(self, name: str, values: Tensor) -> None:
         """Running averages, each begun at the first value of its draft step."""
@@ -235,12 +224,11 @@ def noisy(features: Tensor, noise: float, seed: int) -> Tensor:
     return features + (uniform * (noise * size)).to(features.dtype)
 
 
-def export(folder: Path, plan: Plan, corpus: Corpus, run: Run) -> None:
+def export(folder: Path, plan: HeadPlan, corpus: Corpus, run: Run) -> None:
     """``model.safetensors``, ``config.json``, and ``training.json`` last."""
     tensors = {name: p.detach().bfloat16() for name, p in run.drafter.named_parameters()}
     if plan.reduced:
-        # vLLM adds to each draft token's own number.
-        tensors["d2t"] = offsets(corpus.vocabulary)
+        tensors["d2t"] = corpus.d2t
     write_tensors(folder / "model.safetensors", tensors)
     target = json.loads((smollm2() / "config.json").read_text(encoding="utf-8"))
     write_json(folder / "config.json", plan.config(target))
@@ -265,8 +253,3 @@ def export(folder: Path, plan: Plan, corpus: Corpus, run: Run) -> None:
         "averages": run.averages,
     }
     write_json(folder / "training.json", described)
-
-
-def offsets(vocabulary: Tensor) -> Tensor:
-    """``d2t``: what to add to a draft token's number to get the target's; int64, as given."""
-    return vocabulary - torch.arange(len(vocabulary))

@@ -1,12 +1,14 @@
-"""How far a draft distribution is from the target's, and the gradient, written out by hand.
+"""The loss of every drafter: how far a draft distribution is from the target's.
 
-With ``p`` the target's distribution, ``q = softmax(z)`` the draft's::
+With ``p`` the target's distribution, ``q = softmax(z)`` the draft's, a row's loss is
+``CROSS_ENTROPY * CE + VARIATION * TV``, where ::
 
     cross-entropy    CE = -sum_i p_i log q_i          dCE/dz_j = q_j - p_j
     total variation  TV = 1 - sum_i min(p_i, q_i)     dTV/dz_j = q_j (sum_i q_i m_i - m_j)
 
-where ``m_i`` is 1 where ``q_i < p_i``. ``1 - TV`` is the probability that a draft from ``q`` is
-accepted at temperature 1.
+and ``m_i`` is 1 where ``q_i < p_i``. ``1 - TV`` is the probability that a draft from ``q`` is
+accepted at temperature 1. It has a gradient where ``CE`` has nearly none, and the other way round.
+:func:`distance` has the gradient written out by hand, :func:`compared` leaves it to torch.
 
 Rule: no ``[n, V]`` array outlives its chunk, and no graph is kept of any: at 6,144 tokens a batch's
 would take gigabytes.
@@ -17,6 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+CROSS_ENTROPY = 0.5
+VARIATION = 1.0
 CHUNK = 128  # rows; their [128, 6144] float32 arrays stay in the cache
 
 
@@ -43,12 +47,9 @@ def distance(
     target: Tensor,
     weights: Tensor,
     head: Tensor,
-    *,
     bias: Tensor | None = None,
-    cross_entropy: float = 0.5,
-    total_variation: float = 1.0,
 ) -> Loss:
-    """Loss ``sum_k sum_n w[k, n] (a CE + b TV)`` over the tokens of ``head``, and its gradient.
+    """The sum over ``k`` and ``n`` of ``weights[k, n]`` times a row's loss, and its gradient.
 
     Args:
         drafts: ``[K, n, H]``, hidden states whose product with ``head`` is the draft's logits; row
@@ -57,8 +58,6 @@ def distance(
         weights: float32 ``[K, n]``; zero where a step has no draft for that row.
         head: ``[V, H]``, rows of the output head: the distributions are over these ``V`` tokens.
         bias: float32 ``[V]``, added to both logits; makes a token stand for several.
-        cross_entropy: ``a``.
-        total_variation: ``b``.
     """
     drafts, target, head = drafts.detach(), target.detach(), head.detach()
     steps = len(drafts)
@@ -79,9 +78,9 @@ def distance(
             below = q < p
             sums[1, step] += weight.dot(torch.minimum(p, q).sum(-1))
             q_below = q * below
-            slope = (q - p).mul_(cross_entropy)
-            slope.add_(q * q_below.sum(-1, keepdim=True), alpha=total_variation)
-            slope.sub_(q_below, alpha=total_variation).mul_(weight[:, None])
+            slope = (q - p).mul_(CROSS_ENTROPY)
+            slope.add_(q * q_below.sum(-1, keepdim=True), alpha=VARIATION)
+            slope.sub_(q_below, alpha=VARIATION).mul_(weight[:, None])
             gradient[step, rows] = slope.to(head.dtype) @ head
     totals = weights.sum(-1).clamp_min(1e-9)
     means = sums / totals
@@ -91,6 +90,11 @@ def distance(
 def _logits(hidden: Tensor, transposed: Tensor, bias: Tensor | None) -> Tensor:
     logits = (hidden.to(transposed.dtype) @ transposed).float()
     return logits if bias is None else logits.add_(bias)
+
+
+def compared(p: Tensor, log_q: Tensor) -> tuple[Tensor, Tensor]:
+    """``CE`` and ``TV`` of each row, with their graph: ``[..., V]`` to two of ``[...]``."""
+    return -(p * log_q).sum(-1), 0.5 * (p - log_q.exp()).abs().sum(-1)
 
 
 def attach(hidden: Tensor, gradient: Tensor) -> Tensor:

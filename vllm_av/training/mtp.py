@@ -3,10 +3,10 @@
 1. A tokenizer, and the target, from :mod:`tiny_text`.
 2. Rows that the target writes itself, from beginnings of that text.
 3. The MTP layer on these rows, the target frozen: it learns the target's distribution at each of
-   the next positions, five draft steps deep as the engine runs it. Of draft step s,
-   loss = 0.85^s (0.5 * cross-entropy + total variation), the latter being 1 - acceptance.
+   the next positions, five draft steps deep as the engine runs it, but after the row's own tokens
+   instead of its drafts. Draft step s weighs 0.85^s; the loss is :mod:`vllm_av.training.loss`'s.
 
-Rule: the layer never sees text of another origin than what it will draft for.
+Rule: what the layer learns to foresee, the target itself has said.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from vllm_av.training import tiny_export, tiny_loop, tiny_text, tiny_tokenizer
 from vllm_av.training.library import is_held_out
+from vllm_av.training.loss import CROSS_ENTROPY, VARIATION, compared
 from vllm_av.training.tiny_model import Shape, TinyModel, compute_in
 from vllm_av.training.whole import claim, digest, is_made, machine, write_json, written
 
@@ -30,8 +31,8 @@ VERSION = 2
 """Of this script; a change of what it makes raises it."""
 
 SHAPE = Shape()
-TARGET = tiny_loop.Plan(steps=700, matrix_rate=8e-3, rate=4e-3)
-LAYER = tiny_loop.Plan(steps=300, matrix_rate=8e-3, rate=4e-3)
+TARGET = tiny_loop.LoopPlan(steps=700, matrix_rate=8e-3, rate=4e-3)
+LAYER = tiny_loop.LoopPlan(steps=300, matrix_rate=8e-3, rate=4e-3)
 DRAFTS = 5
 _TOKENS = 4096  # of a step of the target
 _LENGTHS = (256, 256, 256, 512)  # of its windows, in turn
@@ -39,7 +40,7 @@ _ROWS, _TOGETHER = 1024, 128  # that the target writes
 _PROMPT, _NEW = 128, 192  # tokens of such a row
 _GREEDY = 0.3  # part of the rows
 _ROWS_A_STEP = 8
-_DECAY, _CROSS_ENTROPY = 0.85, 0.5
+_DECAY = 0.85  # of a draft step's weight, from one to the next
 
 
 def run(work: Path) -> None:
@@ -113,7 +114,7 @@ def windows(tokens: Tensor, count: int, length: int, seed: int) -> Tensor:
 
 
 def train_target(
-    model: TinyModel, tokens: Tensor, plan: tiny_loop.Plan, state: Path
+    model: TinyModel, tokens: Tensor, plan: tiny_loop.LoopPlan, state: Path
 ) -> dict[str, float]:
     """Next-token cross-entropy; the MTP layer is left as it is. Returns smoothed figures."""
 
@@ -181,11 +182,13 @@ def continued(model: TinyModel, prompts: Tensor, new: int, greedy: Tensor, seed:
 
 
 def train_layer(
-    model: TinyModel, rows: Tensor, plan: tiny_loop.Plan, state: Path
+    model: TinyModel, rows: Tensor, plan: tiny_loop.LoopPlan, state: Path
 ) -> dict[str, float]:
     """Train the MTP layer on ``rows``, int64 ``[N, T]``. Returns smoothed figures.
 
-    ``accepted_s`` is the acceptance at temperature 1 of draft step s, given the earlier ones.
+    ``accepted_s`` is the probability, at temperature 1, that a draft of step s is accepted, on the
+    average over all positions of the rows. The drafts before it are the rows' own tokens there,
+    accepted or not, so that it is not the engine's acceptance given the earlier ones.
     """
 
     def loss(step: int) -> tuple[Tensor, dict[str, float]]:
@@ -216,9 +219,8 @@ def draft_loss(model: TinyModel, rows: Tensor, drafts: int) -> tuple[list[float]
     for step, logits in enumerate(model.drafts(hidden[:, :starts], rows[:, 1:], drafts)):
         p = wanted[:, step + 1 : step + 1 + starts]
         log_q = logits.log_softmax(-1)
-        variation = 0.5 * (p - log_q.exp()).abs().sum(-1).mean()
-        cross_entropy = -(p * log_q).sum(-1).mean()
-        value = value + _DECAY**step * (_CROSS_ENTROPY * cross_entropy + variation)
+        cross_entropy, variation = (each.mean() for each in compared(p, log_q))
+        value = value + _DECAY**step * (CROSS_ENTROPY * cross_entropy + VARIATION * variation)
         accepted.append(1 - variation.item())
     return accepted, value
 

@@ -22,7 +22,7 @@ _SAY_EVERY = 50
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoopPlan:
     """How long and how fast.
 
     Args:
@@ -49,7 +49,7 @@ class Plan:
 def train(
     named: Iterable[tuple[str, nn.Parameter]],
     loss: Callable[[int], tuple[Tensor, dict[str, float]]],
-    plan: Plan,
+    plan: LoopPlan,
     state: Path,
     wanted: str,
     say: Callable[[str], None] = print,

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vllm_av.training.layers import Mlp, Norm, Projections, rotated
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -57,42 +59,19 @@ class Linear(nn.Linear):
         return out if self.bias is None else out + self.bias
 
 
-class Norm(nn.Module):
-    """Division by the root mean square, times a weight."""
-
-    def __init__(self, size: int, epsilon: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.epsilon = epsilon
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Same shape, float32."""
-        return functional.rms_norm(x, x.shape[-1:], self.weight, self.epsilon)
-
-
-class Attention(nn.Module):
-    """Grouped-query attention with rotary positions (halves of a head are rotated together)."""
+class Attention(Projections):
+    """Grouped-query attention with rotary positions."""
 
     def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        inner, narrow = shape.heads * shape.head, shape.kv_heads * shape.head
-        self.q_proj = Linear(shape.hidden, inner, bias=shape.bias)
-        self.k_proj = Linear(shape.hidden, narrow, bias=shape.bias)
-        self.v_proj = Linear(shape.hidden, narrow, bias=shape.bias)
-        self.o_proj = Linear(inner, shape.hidden, bias=False)
-        self.shape = shape
+        heads = shape.heads, shape.kv_heads, shape.head
+        super().__init__(shape.hidden, shape.hidden, heads, Linear, shape.bias)
+        self.theta = shape.theta
 
     def project(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Keys]:
         """``x [B, T, hidden]``, ``positions [T]`` -> queries ``[B, heads, T, head]`` and keys."""
-        q, k, v = (
-            each(x).unflatten(-1, (-1, self.shape.head)).transpose(1, 2)
-            for each in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        half = self.shape.head // 2
-        rates = self.shape.theta ** (-torch.arange(half, dtype=torch.float32) / half)
-        angles = positions.float()[:, None] * rates
-        turn = angles.cos(), angles.sin()
-        return _rotated(q, turn), Keys(_rotated(k, turn), v)
+        q, k, v = (self.by_head(each(x)) for each in (self.q_proj, self.k_proj, self.v_proj))
+        keys = Keys(rotated(k, positions, self.theta), v)
+        return rotated(q, positions, self.theta), keys
 
     def forward(self, x: Tensor, positions: Tensor, past: Keys | None) -> tuple[Tensor, Keys]:
         """Causal over ``past`` and ``x``; returns ``[B, T, hidden]`` and the keys of both."""
@@ -104,21 +83,8 @@ class Attention(nn.Module):
         mixed = functional.scaled_dot_product_attention(
             q, own.keys, own.values, is_causal=past is None, enable_gqa=True
         )
-        return self.o_proj(mixed.transpose(1, 2).flatten(2)), own
-
-
-class Mlp(nn.Module):
-    """``down(silu(gate(x)) * up(x))``."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.gate_proj = Linear(shape.hidden, shape.intermediate, bias=False)
-        self.up_proj = Linear(shape.hidden, shape.intermediate, bias=False)
-        self.down_proj = Linear(shape.intermediate, shape.hidden, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``[..., hidden] -> [..., hidden]``."""
-        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        out: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
+        return out, own
 
 
 class Layer(nn.Module):
@@ -129,7 +95,7 @@ class Layer(nn.Module):
         self.input_layernorm = Norm(shape.hidden, shape.epsilon)
         self.self_attn = Attention(shape)
         self.post_attention_layernorm = Norm(shape.hidden, shape.epsilon)
-        self.mlp = Mlp(shape)
+        self.mlp = Mlp(shape.hidden, shape.intermediate, Linear)
 
     def forward(
         self, x: Tensor, positions: Tensor, past: Keys | None = None
@@ -269,9 +235,3 @@ def _over_drafts(q: Tensor, own: list[Keys]) -> Tensor:
     for number, each in enumerate(later):
         mixed = mixed + weights[..., length + number, None] * each.values[:, :, None]
     return mixed.flatten(1, 2).transpose(1, 2).flatten(2)
-
-
-def _rotated(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    a, b = x.chunk(2, -1)
-    cos, sin = turn
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)

@@ -25,9 +25,14 @@ def written(final: Path) -> Iterator[Path]:
 
 
 def write_json(final: Path, value: object) -> None:
-    """``value`` as a whole file."""
+    """``value`` as a whole file.
+
+    Raises:
+        ValueError: if a number in it is infinite or nan, which JSON cannot say.
+    """
+    text = json.dumps(value, indent=2, allow_nan=False)
     with written(final) as path:
-        path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        path.write_text(text + "\n", encoding="utf-8")
 
 
 def write_tensors(final: Path, tensors: dict[str, Any]) -> None:

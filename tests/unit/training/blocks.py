@@ -2,37 +2,45 @@
 
 import torch
 
-from vllm_av.training.block import MASK_TOKEN, Backbone, Shape
+from tests.unit.training import reference
+from vllm_av.training.block import MASK_TOKEN, Backbone, BackboneShape
+from vllm_av.training.block_batches import POSITIONS, BlockBatches, BlockPlan, likelihoods
 from vllm_av.training.data import Corpus
 from vllm_av.training.dspark import DSpark, Heads
 
 VOCABULARY, REDUCED, HIDDEN = MASK_TOKEN + 16, 20, 16
-SHAPE = Shape(layers=1, intermediate=24, target_layers=(0, 1, 2), hidden=HIDDEN, heads=2,
-              kv_heads=1, head_dim=8)  # fmt: skip
+LENGTHS = [14 + number for number in range(8)]
+SHAPE = BackboneShape(
+    layers=1,
+    intermediate=24,
+    target_layers=(0, 1, 2),
+    hidden=HIDDEN,
+    heads=2,
+    kv_heads=1,
+    head_dim=8,
+)
+PLAN = BlockPlan(
+    steps=40, texts=3, anchors=6, rate=1e-2, anchor_drafts=False, widths=(POSITIONS,), warmup=5
+)
 
 
 def corpus() -> Corpus:
     """Texts of 14 to 21 tokens with prompts of 4; the last is held out, every other is greedy."""
     torch.manual_seed(5)
-    lengths = [14 + number for number in range(8)]
-    offsets = [0, *torch.tensor(lengths).cumsum(0).tolist()]
     embedding = torch.randn(VOCABULARY, HIDDEN)
-    ids = torch.randint(VOCABULARY, (offsets[-1],))
-    features = torch.randn(offsets[-1], 4, HIDDEN)
+    ids = torch.randint(VOCABULARY, (sum(LENGTHS),))
+    features = torch.randn(len(ids), 4, HIDDEN)
     # The first stream tells the next token, and the target is rather sure of it.
     features[:, 0] = embedding[ids.roll(-1)]
     features[:, -1] = embedding[ids.roll(-1)] / 2
-    return Corpus(
-        ids=ids,
-        offsets=offsets,
-        prompt_lengths=[4] * 8,
-        workload=["code"] * 8,
-        temperature=[1.0, 0.0] * 4,
-        held_out=[False] * 7 + [True],
-        features=features,
-        embedding=embedding,
-        vocabulary=torch.randperm(VOCABULARY)[:REDUCED].sort().values,
-    )
+    vocabulary = torch.randperm(VOCABULARY)[:REDUCED].sort().values
+    return reference.corpus(LENGTHS, 4, 7, (ids, features, embedding, vocabulary), (1.0, 0.0))
+
+
+def batches(plan: BlockPlan = PLAN) -> BlockBatches:
+    """Of the corpus's texts that are not held out."""
+    texts = corpus()
+    return BlockBatches(texts, texts.sequences(held_out=False), likelihoods(texts), plan)
 
 
 def backbone() -> Backbone:
@@ -44,7 +52,4 @@ def backbone() -> Backbone:
 def dspark() -> DSpark:
     """A DSpark drafter of the corpus, with random weights."""
     texts = corpus()
-    reduced = torch.full((VOCABULARY,), -1)
-    reduced[texts.vocabulary] = torch.arange(REDUCED)
-    head = texts.embedding[texts.vocabulary]
-    return DSpark(Heads(backbone(), REDUCED), texts.embedding, head, reduced)
+    return DSpark(Heads(backbone(), REDUCED), texts.embedding, texts.head, texts.reduced)

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from tests.chains import chain
-from vllm_av.training.autoregressive import HIDDEN, Drafter, Window
-from vllm_av.training.data import Batch
+from vllm_av.training.autoregressive import HIDDEN, OneLayerHead, Window
+from vllm_av.training.data import SequenceBatch
 from vllm_av.training.eagle import Eagle
 from vllm_av.training.eagle3 import Eagle3
 
@@ -15,10 +15,10 @@ STEPS = 3
 
 
 @pytest.fixture(scope="module")
-def batch() -> Batch:
+def batch() -> SequenceBatch:
     """Two sequences, of 5 and 8 tokens of prompt, and answers of 10 and 6."""
     draw = torch.Generator().manual_seed(0)
-    return Batch(
+    return SequenceBatch(
         ids=torch.randint(0, VOCABULARY, (2, 15), generator=draw),
         features=torch.randn(2, 15, 4, HIDDEN, generator=draw),
         lengths=torch.tensor([15, 14]),
@@ -33,7 +33,9 @@ def embedding() -> Tensor:
 
 @pytest.mark.parametrize("kind", [Eagle, Eagle3])
 @torch.no_grad()
-def test_side_by_side_is_one_by_one(kind: type[Drafter], batch: Batch, embedding: Tensor) -> None:
+def test_side_by_side_is_one_by_one(
+    kind: type[OneLayerHead], batch: SequenceBatch, embedding: Tensor
+) -> None:
     torch.manual_seed(2)
     drafter = kind()
     for parameter in drafter.parameters():
@@ -56,7 +58,7 @@ def test_side_by_side_is_one_by_one(kind: type[Drafter], batch: Batch, embedding
                 torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_window_is_the_answer_as_far_as_its_drafts_are_compared(batch: Batch) -> None:
+def test_the_window_is_the_answer_as_far_as_its_drafts_are_compared(batch: SequenceBatch) -> None:
     window = Window.of(batch)
     # From the prompt's last token to the last whose draft is compared at a token before the end.
     assert window.positions[0].tolist() == [4, 5, 6, 7, 8, 9, 10, 11, 12]
@@ -66,7 +68,7 @@ def test_the_window_is_the_answer_as_far_as_its_drafts_are_compared(batch: Batch
     assert following[0].tolist() == batch.ids[0, 5:14].tolist()
 
 
-def test_a_window_that_begins_in_the_prompt_says_which_of_it_is_asked(batch: Batch) -> None:
+def test_a_window_that_begins_in_the_prompt_says_which_of_it_is_asked(batch: SequenceBatch) -> None:
     window = Window.of(batch, before=6)
     # The first prompt is shorter than that.
     assert window.positions[0, window.asked[0]].tolist() == [0, 1, 2, 3]

@@ -10,16 +10,17 @@ from torch import Tensor
 from vllm_av.training.block import (
     MASK_TOKEN,
     Backbone,
+    BackboneShape,
     Blocks,
-    Shape,
     attend,
     config,
     export,
     restore,
 )
 
-SHAPE = Shape(layers=2, intermediate=24, target_layers=(0, 3), hidden=16, heads=4, kv_heads=2,
-              head_dim=8)  # fmt: skip
+SHAPE = BackboneShape(
+    layers=2, intermediate=24, target_layers=(0, 3), hidden=16, heads=4, kv_heads=2, head_dim=8
+)
 LENGTHS = (9, 12)
 ANCHORS = torch.tensor([[2, 5, 8], [4, 7, 11]])
 

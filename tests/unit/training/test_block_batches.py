@@ -1,30 +1,31 @@
 """The blocks of a step: anchors among the generated tokens, and what each position drafts."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 
 from tests.unit.training import blocks
-from vllm_av.training.block_batches import POSITIONS, Batch, Batches, Plan, likelihoods
+from vllm_av.training.block_batches import POSITIONS, BlockBatch, BlockBatches, likelihoods
 
-PLAN = Plan(steps=4, texts=2, anchors=5, rate=1e-3, anchor_drafts=False, widths=(POSITIONS,))
+PLAN = replace(blocks.PLAN, texts=2, anchors=5)
 CORPUS = blocks.corpus()
 
 
 @pytest.fixture(scope="module")
-def batches() -> Batches:
-    return Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)
+def batches() -> BlockBatches:
+    return blocks.batches(PLAN)
 
 
-def _texts(batch: Batch) -> list[int]:
+def _texts(batch: BlockBatch) -> list[int]:
     """Numbers of the batch's texts, found by their tokens' features."""
     starts = batch.blocks.texts[:-1]
     return [CORPUS.offsets.index(int((CORPUS.features == batch.streams[start]).flatten(1).all(-1)
             .nonzero()[0])) for start in starts]  # fmt: skip
 
 
-def test_positions_draft_the_tokens_behind_the_anchor(batches: Batches) -> None:
+def test_positions_draft_the_tokens_behind_the_anchor(batches: BlockBatches) -> None:
     batch = batches[0]
     reduced = CORPUS.vocabulary.tolist()
     for text, number in enumerate(_texts(batch)):
@@ -48,7 +49,7 @@ def test_positions_draft_the_tokens_behind_the_anchor(batches: Batches) -> None:
                     assert batch.wanted[row, k - 1] == expected
 
 
-def test_anchors_are_generated_tokens_each_once(batches: Batches) -> None:
+def test_anchors_are_generated_tokens_each_once(batches: BlockBatches) -> None:
     for step in range(8):
         batch = batches[step]
         for anchors, length in zip(batch.blocks.anchors, batch.blocks.texts.diff(), strict=True):
@@ -57,14 +58,14 @@ def test_anchors_are_generated_tokens_each_once(batches: Batches) -> None:
             assert len(anchors.unique()) == PLAN.anchors
 
 
-def test_a_step_has_the_same_batch_however_it_is_reached(batches: Batches) -> None:
-    fresh = Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)
+def test_a_step_has_the_same_batch_however_it_is_reached(batches: BlockBatches) -> None:
+    fresh = blocks.batches(PLAN)
     for field in ("streams", "places", "draw", "wanted"):
         assert torch.equal(getattr(fresh[3], field), getattr(batches[3], field))
     assert not torch.equal(batches[3].draw, batches[2].draw)
 
 
-def test_a_pass_takes_every_text_that_is_not_held_out_once(batches: Batches) -> None:
+def test_a_pass_takes_every_text_that_is_not_held_out_once(batches: BlockBatches) -> None:
     # Seven texts, two a step: seven steps are two passes.
     seen = Counter(number for step in range(7) for number in _texts(batches[step]))
     assert seen == dict.fromkeys(range(7), 2)

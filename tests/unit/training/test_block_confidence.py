@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tests.unit.training import blocks
-from vllm_av.training.block_batches import POSITIONS, Batches, Plan, likelihoods
+from vllm_av.training.block_batches import POSITIONS
 from vllm_av.training.block_confidence import Rows, _by_position, acceptance, collect, fit, regress
 from vllm_av.training.block_training import train
 from vllm_av.training.dspark import RANK, DSpark
 
-PLAN = Plan(steps=12, texts=3, anchors=6, rate=0.0, anchor_drafts=True, widths=(POSITIONS,))
+PLAN = replace(blocks.PLAN, steps=12, anchor_drafts=True)
 CORPUS = blocks.corpus()
 
 
@@ -19,22 +19,15 @@ CORPUS = blocks.corpus()
 def drafter(tmp_path_factory: pytest.TempPathFactory) -> DSpark:
     """One that has learnt a little."""
     drafter = blocks.dspark()
-    plan = replace(PLAN, steps=60, rate=2e-2)
+    plan = replace(PLAN, steps=60, rate=2e-2, warmup=50)
     state = tmp_path_factory.mktemp("drafter") / "state.pt"
-    train(
-        drafter,
-        Batches(CORPUS, list(range(7)), likelihoods(CORPUS), plan),
-        plan,
-        drafter.head,
-        state,
-        "a digest",
-    )
+    train(drafter, blocks.batches(plan), plan, drafter.head, state, "a digest")
     return drafter
 
 
 @torch.no_grad()
 def test_labels_are_acceptance_over_the_whole_vocabulary(drafter: DSpark) -> None:
-    batch = Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)[0]
+    batch = blocks.batches(PLAN)[0]
     states, _, head = drafter.states(batch)
     taken = batch.valid
     found = acceptance(states[taken], head, batch, taken, CORPUS.vocabulary, CORPUS.embedding)
@@ -65,7 +58,7 @@ def test_the_regression_finds_the_weights_that_made_the_labels() -> None:
 
 
 def test_the_head_is_right_on_the_average(drafter: DSpark) -> None:
-    batches = Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)
+    batches = blocks.batches(PLAN)
     rows = collect(drafter, batches, PLAN, CORPUS.vocabulary, CORPUS.embedding)
     weight, bias = regress(rows)
     said, share = torch.sigmoid(rows.inputs @ weight + bias), rows.weights / rows.weights.sum()
@@ -76,7 +69,7 @@ def test_the_head_is_right_on_the_average(drafter: DSpark) -> None:
 
 
 def test_the_weights_have_the_names_and_shapes_that_vllm_loads(drafter: DSpark) -> None:
-    batches = Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)
+    batches = blocks.batches(PLAN)
     weights, told = fit(drafter, batches, PLAN, CORPUS.vocabulary, CORPUS.embedding)
     assert {name: list(weight.shape) for name, weight in weights.items()} == {
         "confidence_head.proj.weight": [1, blocks.HIDDEN + RANK],

@@ -1,17 +1,16 @@
 """DSpark's Markov head: which token it reads, and how it is carried."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from tests.unit.training import blocks
-from vllm_av.training.block_batches import POSITIONS, Batches, Plan, likelihoods
+from vllm_av.training.block_batches import POSITIONS
 from vllm_av.training.block_training import train
 from vllm_av.training.dspark import RANK, carried
 
-PLAN = Plan(
-    steps=40, texts=3, anchors=6, rate=1e-2, anchor_drafts=True, widths=(POSITIONS,), warmup=5
-)
+PLAN = replace(blocks.PLAN, anchor_drafts=True)
 CORPUS = blocks.corpus()
 
 
@@ -19,7 +18,7 @@ CORPUS = blocks.corpus()
 def test_logits_are_the_backbones_and_a_bias_of_the_token_before() -> None:
     drafter = blocks.dspark()
     torch.nn.init.normal_(drafter.module.w2)
-    batch = Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)[0]
+    batch = blocks.batches(PLAN)[0]
     states, _, head = drafter.states(batch)
     weights = {name: weight.float() for name, weight in carried(drafter).items()}
     w1, w2 = (weights[f"markov_head.markov_w{n}.weight"] for n in (1, 2))
@@ -44,8 +43,9 @@ def test_logits_are_the_backbones_and_a_bias_of_the_token_before() -> None:
 def test_the_markov_head_learns_with_the_backbone(tmp_path: Path) -> None:
     drafter = blocks.dspark()
     before = {name: weight.clone() for name, weight in drafter.module.named_parameters()}
-    batches = Batches(CORPUS, list(range(7)), likelihoods(CORPUS), PLAN)
-    told = train(drafter, batches, PLAN, drafter.head, tmp_path / "state.pt", "a digest")
+    told = train(
+        drafter, blocks.batches(PLAN), PLAN, drafter.head, tmp_path / "state.pt", "a digest"
+    )
     moved = {
         n for n, weight in drafter.module.named_parameters() if not torch.equal(weight, before[n])
     }

@@ -10,15 +10,15 @@ import torch
 from tests.unit.training import blocks
 from vllm_av.errors import TrainingError
 from vllm_av.training import block_files
-from vllm_av.training.block import Layer, Rotary, Shape, export
+from vllm_av.training.block import Layer, export
+from vllm_av.training.whole import is_made
 
 
 def test_a_layer_begins_with_the_strongest_neurons_of_the_targets() -> None:
-    shape = Shape(layers=1, intermediate=3, target_layers=(0,), hidden=8, heads=2, kv_heads=1,
-                  head_dim=4)  # fmt: skip
+    shape = replace(blocks.SHAPE, intermediate=3, hidden=8, head_dim=4)
     wide = replace(shape, intermediate=5)
     torch.manual_seed(0)
-    target, layer = Layer(wide, Rotary(4, 1e4)), Layer(shape, Rotary(4, 1e4))
+    target, layer = Layer(wide), Layer(shape)
     weak = torch.tensor([1, 3])
     with torch.no_grad():
         target.mlp.up_proj.weight[weak] *= 1e-4
@@ -52,12 +52,11 @@ def test_likelihoods_are_kept_for_their_corpus(
 
 def test_a_finished_drafter_can_be_read_back(tmp_path: Path) -> None:
     corpus, backbone = blocks.corpus(), blocks.backbone()
-    assert not block_files.is_whole(tmp_path, "a")
     told = {"loss": 1.5, "digest": "a"}
     block_files.finish(tmp_path, {"model_type": "qwen3"}, export(backbone), corpus, told)
-    assert block_files.is_whole(tmp_path, "a")
+    assert is_made(tmp_path / "training.json", "a")
     with pytest.raises(TrainingError, match="another plan"):
-        block_files.is_whole(tmp_path, "b")
+        is_made(tmp_path / "training.json", "b")
     weights = block_files.weights_of(tmp_path)
     tokens = torch.arange(blocks.REDUCED) + weights.pop("d2t")
     assert torch.equal(tokens, corpus.vocabulary)
@@ -65,6 +64,6 @@ def test_a_finished_drafter_can_be_read_back(tmp_path: Path) -> None:
     assert (tmp_path / "model.safetensors").stat().st_mode & 0o777 == 0o644
     told = json.loads((tmp_path / "training.json").read_text())
     trained, _ = block_files.parts(corpus)
-    lengths = [14 + number - 4 for number in trained]  # without their prompts
+    lengths = [blocks.LENGTHS[number] - 4 for number in trained]  # without their prompts
     assert (told["texts"], told["generated_tokens"]) == (len(trained), sum(lengths))
     assert told["loss"] == 1.5

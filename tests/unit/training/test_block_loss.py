@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from tests.unit.training import blocks
-from vllm_av.training.block_batches import POSITIONS, Batch, Batches, Plan, likelihoods
+from tests.unit.training.reference import row_loss
+from vllm_av.training.block_batches import POSITIONS, BlockBatch
 from vllm_av.training.block_learner import weights
-from vllm_av.training.block_loss import CROSS_ENTROPY, VARIATION, distil, reach
-
-PLAN = Plan(steps=1, texts=3, anchors=6, rate=1e-3, anchor_drafts=False, widths=(POSITIONS,))
+from vllm_av.training.block_loss import distil, reach
 
 
 def test_gradients_are_those_of_the_loss() -> None:
@@ -19,25 +18,23 @@ def test_gradients_are_those_of_the_loss() -> None:
     trained = torch.randn(30, 2, requires_grad=True)
     whole = torch.cat([head[:, :-2], trained], dim=-1)
     target_head, wanted, share = torch.randn(30, 8), torch.randn(300, 8), torch.rand(300)
-    p = (wanted @ target_head.T).softmax(-1)
-    log_q = (states @ whole.T).log_softmax(-1)
-    variation = 0.5 * (p - log_q.exp()).abs().sum(-1)
-    loss = share @ (VARIATION * variation - CROSS_ENTROPY * (p * log_q).sum(-1))
+    target, draft = wanted @ target_head.T, states @ whole.T
+    loss = share @ row_loss(target, draft)
     loss.backward()
     found = distil(states.detach(), whole.detach(), wanted, target_head, share, trained=2)
     assert found.loss == pytest.approx(loss.item(), rel=1e-5)
-    torch.testing.assert_close(found.acceptance, 1 - variation.detach())
+    overlap = torch.minimum(target.softmax(-1), draft.detach().softmax(-1)).sum(-1)
+    torch.testing.assert_close(found.acceptance, overlap)
     torch.testing.assert_close(found.states, states.grad)
     torch.testing.assert_close(found.head, trained.grad)
 
 
 @pytest.fixture(scope="module")
-def batch() -> Batch:
-    corpus = blocks.corpus()
-    return Batches(corpus, list(range(7)), likelihoods(corpus), PLAN)[0]
+def batch() -> BlockBatch:
+    return blocks.batches()[0]
 
 
-def test_reach_is_the_product_of_what_is_kept_before(batch: Batch) -> None:
+def test_reach_is_the_product_of_what_is_kept_before(batch: BlockBatch) -> None:
     torch.manual_seed(1)
     states = torch.randn(len(batch.places), POSITIONS, blocks.HIDDEN)
     head = torch.randn(blocks.REDUCED, blocks.HIDDEN) / 2
@@ -57,10 +54,9 @@ def test_reach_is_the_product_of_what_is_kept_before(batch: Batch) -> None:
     assert 0 < (found[:, 1] > 0).sum() < len(found)
 
 
-def test_a_drafter_that_is_the_target_reaches_every_position(batch: Batch) -> None:
-    corpus = blocks.corpus()
+def test_a_drafter_that_is_the_target_reaches_every_position(batch: BlockBatch) -> None:
     states = batch.streams[batch.places, -1]
-    found = reach(states, corpus.embedding[corpus.vocabulary], batch)
+    found = reach(states, blocks.corpus().head, batch)
     inside = (batch.wanted >= 0) & batch.valid & ~batch.greedy
     reachable = torch.cat([torch.ones(len(inside), 1).bool(), inside[:, :-1]], -1).cumprod(-1)
     sampled = ~batch.greedy & batch.valid
@@ -68,7 +64,7 @@ def test_a_drafter_that_is_the_target_reaches_every_position(batch: Batch) -> No
 
 
 def test_unreached_positions_keep_a_part_that_decays() -> None:
-    found = weights(torch.tensor([[1.0, 0.5, 0.0]]), PLAN)
-    share, decay = PLAN.unreached, PLAN.decay
+    found = weights(torch.tensor([[1.0, 0.5, 0.0]]), blocks.PLAN)
+    share, decay = blocks.PLAN.unreached, blocks.PLAN.decay
     expected = [1.0, share * decay + (1 - share) / 2, share * decay**2]
     torch.testing.assert_close(found, torch.tensor([expected]))

@@ -1,5 +1,6 @@
 """A run of a few steps: it learns, and a stop in the middle changes nothing."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,23 +9,19 @@ import pytest
 import torch
 
 from tests.unit.training import blocks
+from tests.unit.training.blocks import PLAN
 from vllm_av.errors import TrainingError
-from vllm_av.training import block_training
-from vllm_av.training.block_batches import POSITIONS, Batches, Plan, likelihoods
-from vllm_av.training.block_training import rate, train
+from vllm_av.training import block_files, block_training
+from vllm_av.training.block import export
+from vllm_av.training.block_batches import POSITIONS, BlockPlan
+from vllm_av.training.block_training import train
 from vllm_av.training.dflash import DFlash
 
-PLAN = Plan(
-    steps=40, texts=3, anchors=6, rate=1e-2, anchor_drafts=False, widths=(POSITIONS,), warmup=5
-)
 
-
-def _run(plan: Plan, state: Path, wanted: str = "this plan") -> tuple[DFlash, dict[str, Any]]:
+def _run(plan: BlockPlan, state: Path, wanted: str = "this plan") -> tuple[DFlash, dict[str, Any]]:
     corpus = blocks.corpus()
-    head = corpus.embedding[corpus.vocabulary]
-    drafter = DFlash(blocks.backbone(), corpus.embedding, head)
-    batches = Batches(corpus, list(range(7)), likelihoods(corpus), plan)
-    return drafter, train(drafter, batches, plan, head, state, wanted)
+    drafter = DFlash(blocks.backbone(), corpus.embedding, corpus.head)
+    return drafter, train(drafter, blocks.batches(plan), plan, corpus.head, state, wanted)
 
 
 def test_training_lowers_the_loss(tmp_path: Path) -> None:
@@ -61,8 +58,15 @@ def test_a_run_that_was_stopped_ends_like_one_that_was_not(
         assert torch.equal(left, right)
 
 
-def test_the_rate_rises_then_falls() -> None:
-    rates = [rate(PLAN, step) for step in range(PLAN.steps)]
-    assert rates.index(max(rates)) == PLAN.warmup - 1
-    assert rates[0] < rates[1]
-    assert rates[-1] < 0.05 * PLAN.rate
+def test_a_position_that_no_step_had_is_told_as_null(tmp_path: Path) -> None:
+    narrow = replace(PLAN, steps=2, widths=(3,))
+    drafter, told = _run(narrow, tmp_path / "state.pt")
+    block_files.finish(tmp_path, {}, export(drafter.module), blocks.corpus(), told)
+
+    def refused(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    text = (tmp_path / "training.json").read_text(encoding="utf-8")
+    acceptance = json.loads(text, parse_constant=refused)["acceptance_on_training_text"]
+    assert all(0 < value < 1 for value in acceptance[:3])
+    assert acceptance[3:] == [None] * (POSITIONS - 3)

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from vllm_av.training import draft_model, tiny_loop
+from tests.unit.training import reference
+from tests.unit.training.reference import row_loss
+from vllm_av.training import data, draft_model, tiny_loop
 from vllm_av.training.data import Corpus
 from vllm_av.training.tiny_model import Shape
 
@@ -22,21 +24,11 @@ def _corpus() -> Corpus:
     """Sequences that count upwards, which the target foresees."""
     torch.manual_seed(0)
     embedding = torch.randn(VOCABULARY, WIDTH)
-    sequences = [(torch.arange(LENGTH) + start) % VOCABULARY for start in range(16)]
-    ids = torch.cat(sequences)
+    ids = torch.cat([(torch.arange(LENGTH) + start) % VOCABULARY for start in range(16)])
     features = torch.zeros(len(ids), 4, WIDTH)
     features[:, 3] = embedding[(ids + 1) % VOCABULARY] * 0.02
-    return Corpus(
-        ids=ids,
-        offsets=list(range(0, len(ids) + 1, LENGTH)),
-        prompt_lengths=[4] * 16,
-        workload=["code"] * 16,
-        temperature=[1.0] * 16,
-        held_out=[False] * 15 + [True],
-        features=features.bfloat16(),
-        embedding=embedding.bfloat16(),
-        vocabulary=torch.arange(30),
-    )
+    tokens = ids, features.bfloat16(), embedding.bfloat16(), torch.arange(30)
+    return reference.corpus([LENGTH] * 16, 4, 15, tokens)
 
 
 def test_a_later_round_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +56,7 @@ def test_a_later_round_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monke
             for weight in layer.parameters():
                 nn.init.normal_(weight, std=0.1)
         monkeypatch.setattr(draft_model, "_SEQUENCES", 2)
-        plan = tiny_loop.Plan(3, 1e-2, 1e-2)
+        plan = tiny_loop.LoopPlan(3, 1e-2, 1e-2)
         draft_model.train(model, each, plan, tmp_path / f"{len(trained)}.pt")
         trained.append(model.state_dict())
     for name, weight in trained[0].items():
@@ -83,19 +75,19 @@ def test_the_start_keeps_what_the_targets_rows_differ_in() -> None:
 
 def test_the_sampled_loss_is_the_whole_one_where_every_token_is_taken() -> None:
     corpus = _corpus()
-    tokens, bias = draft_model.some_tokens(corpus, step=3)
+    tokens, bias = corpus.some_tokens(step=3)
     assert tokens.sort().values.tolist() == list(range(VOCABULARY))
     assert not bias.any()
 
 
 def test_a_drawn_token_stands_for_those_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draft_model, "_OTHERS", 2)
-    tokens, bias = draft_model.some_tokens(_corpus(), step=3)
+    monkeypatch.setattr(data, "_OTHERS", 2)
+    tokens, bias = _corpus().some_tokens(step=3)
     assert tokens[:30].tolist() == list(range(30))
     assert len(tokens) == 32
     assert set(tokens[30:].tolist()) <= set(range(30, 40))
     assert bias[30:].exp().tolist() == pytest.approx([5.0, 5.0])
-    assert tokens.tolist() != draft_model.some_tokens(_corpus(), step=4)[0].tolist()
+    assert tokens.tolist() != _corpus().some_tokens(step=4)[0].tolist()
 
 
 def test_the_gradient_is_that_of_the_loss_over_all_rows_at_once(
@@ -114,12 +106,12 @@ def test_the_gradient_is_that_of_the_loss_over_all_rows_at_once(
     ours = torch.autograd.grad(loss, list(named.values()))
 
     logits = model(ids).flatten(0, 1).bfloat16() @ model.model.embed_tokens.weight.bfloat16().T
-    q, p = logits.float().log_softmax(-1), wanted.softmax(-1)
-    each = -0.5 * (p * q).sum(-1) + 0.5 * (p - q.exp()).abs().sum(-1)
-    theirs = torch.autograd.grad((weights * each).sum() / weights.sum(), list(named.values()))
+    whole = (weights * row_loss(wanted, logits.float())).sum() / weights.sum()
+    theirs = torch.autograd.grad(whole, list(named.values()))
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, atol=2e-3, rtol=0.05)
-    overlap = torch.minimum(p, q.exp()).sum(-1)[weights == 1].mean().item()
+    p, q = wanted.softmax(-1), logits.float().softmax(-1)
+    overlap = torch.minimum(p, q).sum(-1)[weights == 1].mean().item()
     assert figures["accepted"] == pytest.approx(overlap, abs=1e-4)
 
 
@@ -136,7 +128,7 @@ def test_a_short_run_learns(tmp_path: Path) -> None:
 
     before = accepted()
     draft_model.train(
-        model, corpus, tiny_loop.Plan(80, 1e-2, 1e-2, rising=5), tmp_path / "state.pt"
+        model, corpus, tiny_loop.LoopPlan(80, 1e-2, 1e-2, rising=5), tmp_path / "state.pt"
     )
     assert before < 0.4
     assert accepted() > 0.8

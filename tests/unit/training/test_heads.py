@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.unit.training import reference
 from vllm_av.errors import TrainingError
 from vllm_av.training import heads
 from vllm_av.training.autoregressive import HIDDEN
 from vllm_av.training.data import Corpus
 from vllm_av.training.eagle import Eagle
-from vllm_av.training.heads import Plan, Run, fit, noisy, offsets
+from vllm_av.training.heads import HeadPlan, Run, fit, noisy
 from vllm_av.training.schedule import Schedule
 
 VOCABULARY = 64
@@ -22,34 +23,27 @@ def corpus() -> Corpus:
     """Five sequences of which one is held out."""
     draw = torch.Generator().manual_seed(0)
     lengths = [14, 15, 16, 17, 18]
-    ends = torch.tensor([0, *lengths]).cumsum(0).tolist()
-    return Corpus(
-        ids=torch.randint(0, VOCABULARY, (ends[-1],), generator=draw),
-        offsets=ends,
-        prompt_lengths=[4, 5, 4, 5, 4],
-        workload=["docs"] * 5,
-        temperature=[1.0] * 5,
-        held_out=[False, False, True, False, False],
-        features=torch.randn(ends[-1], 4, HIDDEN, generator=draw).bfloat16(),
-        embedding=(torch.randn(VOCABULARY, HIDDEN, generator=draw) / 24).bfloat16(),
-        vocabulary=torch.arange(0, VOCABULARY, 3),
-    )
+    ids = torch.randint(0, VOCABULARY, (sum(lengths),), generator=draw)
+    features = torch.randn(len(ids), 4, HIDDEN, generator=draw).bfloat16()
+    embedding = (torch.randn(VOCABULARY, HIDDEN, generator=draw) / 24).bfloat16()
+    tokens = ids, features, embedding, torch.arange(0, VOCABULARY, 3)
+    return reference.corpus(lengths, 4, 2, tokens)
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def plan() -> HeadPlan:
     """Five steps of a head that drafts from the whole vocabulary."""
     schedule = Schedule(steps=5, peak=1e-3, warm_up=2, rollout=(1, 2))
-    return Plan("head", Eagle, dict, False, 0.2, schedule, batch=2)
+    return HeadPlan("head", Eagle, dict, False, 0.2, schedule, batch=2)
 
 
 @pytest.fixture(scope="module")
-def whole(corpus: Corpus, plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def whole(corpus: Corpus, plan: HeadPlan, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return fit(tmp_path_factory.mktemp("whole"), plan, corpus)
 
 
 def test_a_killed_run_goes_on_to_the_same_weights(
-    corpus: Corpus, plan: Plan, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Corpus, plan: HeadPlan, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heads, "_SAVED_EVERY", 2)
     advance = Run.advance
@@ -76,7 +70,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     assert resumed.averages == whole.averages
 
 
-def test_training_brings_the_drafts_nearer(corpus: Corpus, plan: Plan) -> None:
+def test_training_brings_the_drafts_nearer(corpus: Corpus, plan: HeadPlan) -> None:
     run = Run(corpus, plan)
     run.advance()
     first = run.averages["cross-entropy"][0]
@@ -95,12 +89,6 @@ def test_noise_keeps_to_its_part_of_each_state_and_follows_its_seed() -> None:
     torch.testing.assert_close(apart[1].std(), 0.2 / 3**0.5 * size[1].mean(), rtol=0.03, atol=0)
     assert torch.equal(noisy(features, 0.2, seed=1), features + apart)
     assert not torch.equal(noisy(features, 0.2, seed=2), features + apart)
-
-
-def test_an_offset_leads_from_a_draft_token_to_the_targets() -> None:
-    vocabulary = torch.tensor([2, 3, 7, 11])
-    drafted = torch.tensor([3, 0])
-    assert (drafted + offsets(vocabulary)[drafted]).tolist() == [11, 2]
 
 
 @pytest.mark.parametrize(("step", "rate", "rollout"), [(0, 0.5, 1), (1, 1.0, 1), (9, 0.02, 3)])

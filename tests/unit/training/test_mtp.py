@@ -124,7 +124,7 @@ def test_a_short_run_learns_and_leaves_the_rest_alone(
     before = mtp.loss_over(model, tokens)
     layer = {name: each.clone() for name, each in model.state_dict().items() if "mtp_" in name}
     mtp.train_target(
-        model, tokens, tiny_loop.Plan(80, 1e-2, 1e-2, rising=5), tmp_path / "target.pt"
+        model, tokens, tiny_loop.LoopPlan(80, 1e-2, 1e-2, rising=5), tmp_path / "target.pt"
     )
     assert mtp.loss_over(model, tokens) < 0.5 < before
     assert all(torch.equal(each, model.state_dict()[name]) for name, each in layer.items())
@@ -134,7 +134,9 @@ def test_a_short_run_learns_and_leaves_the_rest_alone(
     target = {name: each.clone() for name, each in model.state_dict().items() if "mtp_" not in name}
     with torch.no_grad():
         poor, _ = mtp.draft_loss(model, rows, 5)
-    mtp.train_layer(model, rows, tiny_loop.Plan(80, 1e-2, 1e-2, rising=5), tmp_path / "layer.pt")
+    mtp.train_layer(
+        model, rows, tiny_loop.LoopPlan(80, 1e-2, 1e-2, rising=5), tmp_path / "layer.pt"
+    )
     with torch.no_grad():
         good, _ = mtp.draft_loss(model, rows, 5)
     assert all(after > max(0.8, first) for first, after in zip(poor, good, strict=True))
@@ -171,7 +173,7 @@ def test_a_killed_run_ends_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiny_loop, "_SAVE_EVERY", 4)
-    plan = tiny_loop.Plan(10, 5e-3, 5e-3)
+    plan = tiny_loop.LoopPlan(10, 5e-3, 5e-3)
     rows = _text()[:600].view(20, 30)
 
     def trained(name: str, *, dies_at: int | None = None, wanted: str = "a") -> TinyModel:
@@ -195,7 +197,7 @@ def test_a_killed_run_ends_with_the_same_weights(
 
 
 def test_the_rate_rises_stays_and_falls() -> None:
-    plan = tiny_loop.Plan(steps=1000, matrix_rate=1.0, rate=1.0)
+    plan = tiny_loop.LoopPlan(steps=1000, matrix_rate=1.0, rate=1.0)
     factors = [plan.factor(step) for step in range(1000)]
     assert factors[0] < factors[20] < factors[49] == factors[400] == 1.0
     assert factors[500] > factors[750] > factors[999] > 0
