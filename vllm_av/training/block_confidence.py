@@ -17,6 +17,7 @@ from torch import Tensor
 from vllm_av.training.block_batches import POSITIONS, BlockBatch, BlockBatches, BlockPlan
 from vllm_av.training.block_learner import BlockDrafter
 from vllm_av.training.block_loss import reach
+from vllm_av.training.data import Corpus
 
 _CHUNK = 128  # rows: each has the whole vocabulary
 _LEAST_REACH = 0.01
@@ -42,14 +43,10 @@ class Rows:
 
 
 def fit(
-    drafter: BlockDrafter,
-    batches: BlockBatches,
-    plan: BlockPlan,
-    vocabulary: Tensor,
-    embedding: Tensor,
+    drafter: BlockDrafter, batches: BlockBatches, plan: BlockPlan, corpus: Corpus
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The head's weights as vLLM names them, bfloat16, and what ``training.json`` says of it."""
-    rows = collect(drafter, batches, plan, vocabulary, embedding)
+    rows = collect(drafter, batches, plan, corpus)
     weight, bias = regress(rows)
     said = torch.sigmoid(rows.inputs @ weight + bias)
     told = {
@@ -64,21 +61,14 @@ def fit(
     }, told
 
 
-def collect(
-    drafter: BlockDrafter,
-    batches: BlockBatches,
-    plan: BlockPlan,
-    vocabulary: Tensor,
-    embedding: Tensor,
-) -> Rows:
+def collect(drafter: BlockDrafter, batches: BlockBatches, plan: BlockPlan, corpus: Corpus) -> Rows:
     """The rows of ``plan.steps`` batches that the engine may reach.
 
     Args:
         drafter: trained.
         batches: of ``plan``.
         plan: how many steps.
-        vocabulary: int64 ``[draft vocabulary]``, numbers of its tokens in the target's.
-        embedding: the target's, ``[vocabulary, hidden]``.
+        corpus: what the batches are of.
     """
     parts = []
     for step in range(plan.steps):
@@ -87,19 +77,14 @@ def collect(
             states, _, head = drafter.states(batch)
         reached = reach(states, head, batch)
         taken = batch.valid & (reached > _LEAST_REACH)
-        labels = acceptance(states[taken], head, batch, taken, vocabulary, embedding)
+        labels = acceptance(states[taken], head, batch, taken, corpus)
         position = torch.arange(taken.shape[1]).expand_as(taken)[taken]
         parts.append((states[taken].float(), labels, reached[taken], position))
     return Rows(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
 def acceptance(
-    states: Tensor,
-    head: Tensor,
-    batch: BlockBatch,
-    taken: Tensor,
-    vocabulary: Tensor,
-    embedding: Tensor,
+    states: Tensor, head: Tensor, batch: BlockBatch, taken: Tensor, corpus: Corpus
 ) -> Tensor:
     """Probability that the target accepts a draft of each row ``taken``: float32 ``[n]``.
 
@@ -108,17 +93,16 @@ def acceptance(
         head: ``[draft vocabulary, width]``.
         batch: the rows' batch.
         taken: bool ``[B, positions]``, with ``n`` true ones.
-        vocabulary: int64 ``[draft vocabulary]``.
-        embedding: ``[vocabulary, hidden]``.
+        corpus: what the batch is of.
     """
     places, greedy = batch.places[taken], batch.greedy[taken]
     found = torch.empty(len(states))
     for start in range(0, len(states), _CHUNK):
         part = slice(start, start + _CHUNK)
-        target = (batch.streams[places[part], -1] @ embedding.T).float()
+        target = (batch.streams[places[part], -1] @ corpus.embedding.T).float()
         draft = (states[part] @ head.T).float()
-        agreed = vocabulary[draft.argmax(-1)] == target.argmax(-1)
-        p = target.softmax(-1)[:, vocabulary]
+        agreed = corpus.vocabulary[draft.argmax(-1)] == target.argmax(-1)
+        p = target.softmax(-1)[:, corpus.vocabulary]
         common = torch.minimum(p, draft.softmax(-1)).sum(-1)
         found[part] = torch.where(greedy[part], agreed.float(), common)
     return found

@@ -23,19 +23,17 @@ class DFlash:
 
     Attributes:
         module: the backbone.
-        embedding: the target's, bfloat16 ``[vocabulary, hidden]``; its output head too.
-        head: the rows of ``embedding`` that the drafter may draw, ``[draft vocabulary, hidden]``.
+        corpus: what it drafts for.
     """
 
     module: Backbone
-    embedding: Tensor
-    head: Tensor
+    corpus: Corpus
 
     def states(self, batch: BlockBatch) -> tuple[Tensor, Tensor, Tensor]:
         """The states of the mask tokens, and of the anchors."""
-        rows = self.module(batch.streams[:, :-1].flatten(1), batch.blocks, self.embedding)
+        rows = self.module(batch.streams[:, :-1].flatten(1), batch.blocks, self.corpus.embedding)
         rows = rows.flatten(0, 1)
-        return rows[:, 1:], rows[:, 0], self.head
+        return rows[:, 1:], rows[:, 0], self.corpus.head
 
 
 def identity(corpus: Corpus) -> str:
@@ -52,7 +50,7 @@ def run(work: Path) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    drafter = DFlash(block_files.fresh(SHAPE, corpus, PLAN.seed), corpus.embedding, corpus.head)
+    drafter = DFlash(block_files.fresh(SHAPE, corpus, PLAN.seed), corpus)
     numbers, _ = block_files.parts(corpus)
     batches = BlockBatches(corpus, numbers, block_files.likelihoods_of(work, corpus), PLAN)
     told = train(drafter, batches, PLAN, corpus.head, folder / "state.pt", wanted)

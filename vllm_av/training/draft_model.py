@@ -4,7 +4,7 @@ Nearly all of it is the embedding of 49,152 tokens, which is its output head too
 target's own, in the 32 directions that hold most of it. Each position of the corpus teaches the
 target's distribution of the next token, the prompts' less than the answers', by the loss of
 :mod:`vllm_av.training.loss` over the frequent tokens and some of the others. It learns on the
-corpus's first round: what a later round adds does not change it.
+corpus's first instalment: what a later one adds does not change it.
 
 Rule: what is random in a step follows from its number.
 """
@@ -16,12 +16,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vllm_av.training import prompts, tiny_loop
+from vllm_av.training import prompts, tiny_export, tiny_loop
 from vllm_av.training.data import Corpus, SequenceOrder, frequent, open_corpus
 from vllm_av.training.layers import Norm
 from vllm_av.training.loss import CROSS_ENTROPY, VARIATION, attach, compared
 from vllm_av.training.tiny_model import Layer, Shape, compute_in
-from vllm_av.training.whole import digest, is_made, machine, write_json, write_tensors
+from vllm_av.training.whole import digest, is_made, machine, write_json
 
 FOLDER = "smollm2-draft"
 VERSION = 1
@@ -81,7 +81,7 @@ def run(work: Path) -> None:
     """Train the model into ``work/smollm2-draft``; nothing where that is whole."""
     folder = work / FOLDER
     described = json.loads((work / "corpus" / "sequences.json").read_text(encoding="utf-8"))
-    corpus = of_first_round(open_corpus(work), [row["round"] for row in described])
+    corpus = of_first_instalment(open_corpus(work), [row["round"] for row in described])
     wanted = identity(SHAPE, PLAN, corpus)
     if is_made(folder / "training.json", wanted):
         return
@@ -91,7 +91,7 @@ def run(work: Path) -> None:
     model = DraftModel(SHAPE, projected(corpus.embedding, SHAPE.hidden))
     compute_in(model, torch.bfloat16)
     figures = train(model, corpus, PLAN, folder / "state.pt")
-    export(model, SHAPE, folder)
+    export(model, folder)
     record = {
         "version": VERSION,
         "digest": wanted,
@@ -110,9 +110,9 @@ def identity(shape: Shape, plan: tiny_loop.LoopPlan, corpus: Corpus) -> str:
     return digest("draft model", VERSION, shape, plan, _SEQUENCES, corpus.digest)
 
 
-def of_first_round(corpus: Corpus, rounds: list[int]) -> Corpus:
-    """``corpus`` where whatever is of another round than 0 counts as held out."""
-    held_out = [held or each > 0 for held, each in zip(corpus.held_out, rounds, strict=True)]
+def of_first_instalment(corpus: Corpus, instalments: list[int]) -> Corpus:
+    """``corpus`` where whatever is of another instalment than 0 counts as held out."""
+    held_out = [held or each > 0 for held, each in zip(corpus.held_out, instalments, strict=True)]
     spans = zip(corpus.offsets, corpus.offsets[1:], held_out, strict=False)
     trained = torch.cat([corpus.ids[start:end] for start, end, held in spans if not held])
     vocabulary = frequent(trained, len(corpus.embedding), len(corpus.vocabulary))
@@ -208,30 +208,16 @@ def distilled(
     return attach(features, read.grad) + attach(rows, head.grad), figures
 
 
-def export(model: DraftModel, shape: Shape, folder: Path) -> None:
+def export(model: DraftModel, folder: Path) -> None:
     """Write config and bfloat16 weights as vLLM and transformers load them."""
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": shape.vocabulary,
-        "hidden_size": shape.hidden,
-        "intermediate_size": shape.intermediate,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads,
-        "head_dim": shape.head,
-        "max_position_embeddings": shape.positions,
-        "rope_theta": shape.theta,
-        "rms_norm_eps": shape.epsilon,
-        "hidden_act": "silu",
+    shape = model.shape
+    names = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    rest = {
         "attention_bias": False,
         "mlp_bias": False,
         "tie_word_embeddings": True,
         "bos_token_id": 1,
         "eos_token_id": 2,
-        "dtype": "bfloat16",
-        "torch_dtype": "bfloat16",
     }
-    write_json(folder / "config.json", config)
-    weights = {name: each.detach().bfloat16() for name, each in model.state_dict().items()}
-    write_tensors(folder / "model.safetensors", weights)
+    config = names | shape.config(head_dim=shape.head) | rest
+    tiny_export.write(folder, config, model, torch.bfloat16)

@@ -58,28 +58,25 @@ class DSpark:
 
     Attributes:
         module: what is trained.
-        embedding: the target's, bfloat16 ``[vocabulary, hidden]``.
-        head: the rows of ``embedding`` that the drafter may draw, ``[draft vocabulary, hidden]``.
-        reduced: int64 ``[vocabulary]``, number of a token in the draft vocabulary; -1 outside.
+        corpus: what it drafts for.
     """
 
     module: Heads
-    embedding: Tensor
-    head: Tensor
-    reduced: Tensor
+    corpus: Corpus
 
     def states(self, batch: BlockBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Logits are ``[state, w1[previous]] @ [head, w2].T``; each row drafts."""
         streams = batch.streams[:, :-1].flatten(1)
-        rows = self.module.backbone(streams, batch.blocks, self.embedding).flatten(0, 1)
+        rows = self.module.backbone(streams, batch.blocks, self.corpus.embedding).flatten(0, 1)
         before = self.markov(batch.previous).to(rows.dtype)
         states = torch.cat([rows, before], dim=-1)
-        head = torch.cat([self.head, (_STRETCH * self.module.w2).to(self.head.dtype)], dim=-1)
-        return states, states[:0, 0], head
+        head = self.corpus.head
+        own = (_STRETCH * self.module.w2).to(head.dtype)
+        return states, states[:0, 0], torch.cat([head, own], dim=-1)
 
     def markov(self, tokens: Tensor) -> Tensor:
         """The Markov embedding of ``tokens``, numbers of the target's: ``[..., RANK]``."""
-        numbers = self.reduced[tokens]
+        numbers = self.corpus.reduced[tokens]
         found = F.embedding(numbers.clamp_min(0), _STRETCH * self.module.w1)
         return found * (numbers >= 0)[..., None]
 
@@ -99,14 +96,9 @@ def run(work: Path) -> None:
     trained, apart = block_files.parts(corpus)
     batches = BlockBatches(corpus, trained, likelihood, PLAN)
     state = folder / "state.pt"
-    told: dict[str, Any] = train(drafter, batches, PLAN, drafter.head, state, wanted)
-    confidence, told["confidence"] = fit(
-        drafter,
-        BlockBatches(corpus, apart, likelihood, CONFIDENCE),
-        CONFIDENCE,
-        corpus.vocabulary,
-        corpus.embedding,
-    )
+    told: dict[str, Any] = train(drafter, batches, PLAN, corpus.head, state, wanted)
+    batches = BlockBatches(corpus, apart, likelihood, CONFIDENCE)
+    confidence, told["confidence"] = fit(drafter, batches, CONFIDENCE, corpus)
     written = config(dflash.SHAPE, len(corpus.embedding), len(corpus.vocabulary)) | _CONFIG
     block_files.finish(folder, written, carried(drafter) | confidence, corpus, told)
 
@@ -126,8 +118,7 @@ def _fresh(corpus: Corpus, weights: dict[str, Tensor]) -> DSpark:
     backbone = Backbone(dflash.SHAPE, block_files.scales(corpus))
     restore(backbone, weights)
     torch.manual_seed(PLAN.seed)
-    heads = Heads(backbone, len(corpus.vocabulary))
-    return DSpark(heads, corpus.embedding, corpus.head, corpus.reduced)
+    return DSpark(Heads(backbone, len(corpus.vocabulary)), corpus)
 
 
 def carried(drafter: DSpark) -> dict[str, Tensor]:

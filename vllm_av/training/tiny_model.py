@@ -38,6 +38,22 @@ class Shape:
     theta: float = 10000.0
     epsilon: float = 1e-6
 
+    def config(self, **more: object) -> dict[str, object]:
+        """The sizes as a checkpoint's ``config.json`` names them, ``more`` of them among them."""
+        return {
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            **more,
+            "max_position_embeddings": self.positions,
+            "rope_theta": self.theta,
+            "rms_norm_eps": self.epsilon,
+            "hidden_act": "silu",
+        }
+
 
 @dataclass(frozen=True)
 class Keys:

@@ -51,5 +51,4 @@ def backbone() -> Backbone:
 
 def dspark() -> DSpark:
     """A DSpark drafter of the corpus, with random weights."""
-    texts = corpus()
-    return DSpark(Heads(backbone(), REDUCED), texts.embedding, texts.head, texts.reduced)
+    return DSpark(Heads(backbone(), REDUCED), corpus())

@@ -21,7 +21,7 @@ def drafter(tmp_path_factory: pytest.TempPathFactory) -> DSpark:
     drafter = blocks.dspark()
     plan = replace(PLAN, steps=60, rate=2e-2, warmup=50)
     state = tmp_path_factory.mktemp("drafter") / "state.pt"
-    train(drafter, blocks.batches(plan), plan, drafter.head, state, "a digest")
+    train(drafter, blocks.batches(plan), plan, CORPUS.head, state, "a digest")
     return drafter
 
 
@@ -30,7 +30,7 @@ def test_labels_are_acceptance_over_the_whole_vocabulary(drafter: DSpark) -> Non
     batch = blocks.batches(PLAN)[0]
     states, _, head = drafter.states(batch)
     taken = batch.valid
-    found = acceptance(states[taken], head, batch, taken, CORPUS.vocabulary, CORPUS.embedding)
+    found = acceptance(states[taken], head, batch, taken, CORPUS)
     rows = taken.nonzero().tolist()
     for label, (block, k) in zip(found.tolist(), rows, strict=True):
         p = (batch.streams[batch.places[block, k], -1] @ CORPUS.embedding.T).softmax(-1)
@@ -59,7 +59,7 @@ def test_the_regression_finds_the_weights_that_made_the_labels() -> None:
 
 def test_the_head_is_right_on_the_average(drafter: DSpark) -> None:
     batches = blocks.batches(PLAN)
-    rows = collect(drafter, batches, PLAN, CORPUS.vocabulary, CORPUS.embedding)
+    rows = collect(drafter, batches, PLAN, CORPUS)
     weight, bias = regress(rows)
     said, share = torch.sigmoid(rows.inputs @ weight + bias), rows.weights / rows.weights.sum()
     mean = share @ rows.labels
@@ -70,7 +70,7 @@ def test_the_head_is_right_on_the_average(drafter: DSpark) -> None:
 
 def test_the_weights_have_the_names_and_shapes_that_vllm_loads(drafter: DSpark) -> None:
     batches = blocks.batches(PLAN)
-    weights, told = fit(drafter, batches, PLAN, CORPUS.vocabulary, CORPUS.embedding)
+    weights, told = fit(drafter, batches, PLAN, CORPUS)
     assert {name: list(weight.shape) for name, weight in weights.items()} == {
         "confidence_head.proj.weight": [1, blocks.HIDDEN + RANK],
         "confidence_head.proj.bias": [1],

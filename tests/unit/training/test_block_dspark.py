@@ -44,7 +44,7 @@ def test_the_markov_head_learns_with_the_backbone(tmp_path: Path) -> None:
     drafter = blocks.dspark()
     before = {name: weight.clone() for name, weight in drafter.module.named_parameters()}
     told = train(
-        drafter, blocks.batches(PLAN), PLAN, drafter.head, tmp_path / "state.pt", "a digest"
+        drafter, blocks.batches(PLAN), PLAN, CORPUS.head, tmp_path / "state.pt", "a digest"
     )
     moved = {
         n for n, weight in drafter.module.named_parameters() if not torch.equal(weight, before[n])

@@ -20,7 +20,7 @@ from vllm_av.training.dflash import DFlash
 
 def _run(plan: BlockPlan, state: Path, wanted: str = "this plan") -> tuple[DFlash, dict[str, Any]]:
     corpus = blocks.corpus()
-    drafter = DFlash(blocks.backbone(), corpus.embedding, corpus.head)
+    drafter = DFlash(blocks.backbone(), corpus)
     return drafter, train(drafter, blocks.batches(plan), plan, corpus.head, state, wanted)
 
 

@@ -31,10 +31,12 @@ def _corpus() -> Corpus:
     return reference.corpus([LENGTH] * 16, 4, 15, tokens)
 
 
-def test_a_later_round_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_instalment_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus = _corpus()
     end = corpus.offsets[3]
-    # Of 40 tokens it lacks some, which are in what the later round brings.
+    # Of 40 tokens it lacks some, which are in what the later instalment brings.
     alone = replace(
         corpus,
         ids=corpus.ids[:end],
@@ -42,11 +44,11 @@ def test_a_later_round_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         held_out=[False] * 3,
         features=corpus.features[:end],
     )
-    expected = draft_model.of_first_round(alone, [0] * 3)
-    found = draft_model.of_first_round(corpus, [0] * 3 + [1] * 13)
+    expected = draft_model.of_first_instalment(alone, [0] * 3)
+    found = draft_model.of_first_instalment(corpus, [0] * 3 + [1] * 13)
     assert found.sequences(held_out=False) == expected.sequences(held_out=False) == [0, 1, 2]
     assert torch.equal(found.vocabulary, expected.vocabulary)
-    everything = draft_model.of_first_round(corpus, [0] * 16)
+    everything = draft_model.of_first_instalment(corpus, [0] * 16)
     assert not torch.equal(found.vocabulary, everything.vocabulary)
     trained = []
     for each in (found, expected):
@@ -139,7 +141,7 @@ def test_transformers_reads_what_is_written(tmp_path: Path) -> None:
 
     torch.manual_seed(2)
     model = draft_model.DraftModel(SHAPE, torch.randn(VOCABULARY, 16)).bfloat16().float()
-    draft_model.export(model, SHAPE, tmp_path)
+    draft_model.export(model, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert config["architectures"] == ["LlamaForCausalLM"]
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
