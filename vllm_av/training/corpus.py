@@ -2,7 +2,8 @@
 
 ``WORK/corpus/`` holds ``ids.npy`` int32 ``[N]`` (all sequences, one after the other),
 ``offsets.npy`` int64 ``[S + 1]``, ``prompt_lengths.npy`` int32 ``[S]`` and ``sequences.json``, a
-list of ``{"workload", "source", "temperature", "held_out", "round"}``.
+list of ``{"workload", "source", "temperature", "held_out", "round"}``, the last being the number
+of the instalment (:func:`vllm_av.training.prompts.requests`) that brought the sequence.
 
 Rule: a request's seed is its number, and which requests share a batch is fixed, so that a part
 that is made anew is the same; a file under its final name is whole.
@@ -20,7 +21,7 @@ import numpy as np
 from vllm_av.demo.checkpoint import smollm2
 from vllm_av.demo.settings import ENVIRONMENT
 from vllm_av.training.processes import end_with_parent, together
-from vllm_av.training.prompts import ROUNDS, Request, held_out, requests
+from vllm_av.training.prompts import INSTALMENTS, Request, held_out, requests
 from vllm_av.training.whole import written
 
 _PROCESSES = 2
@@ -76,7 +77,7 @@ def _generate(folder: Path, share: int) -> None:
     """Each ``_PROCESSES``-th batch of requests, in an engine of this process."""
     # Batches are lists of requests by number, so a part depends on no other one.
     parts: dict[Path, list[tuple[int, Request]]] = {}
-    for number in range(ROUNDS):
+    for number in range(INSTALMENTS):
         everything = list(enumerate(requests(number), number << 24))
         for start in range(0, len(everything), _IN_FLIGHT):
             part = folder / f"part-{number}-{start // _IN_FLIGHT:02}.json"
@@ -162,7 +163,7 @@ class _Engine:
         mark = "\N{PILCROW SIGN}"
         opening = self._rendered(mark).partition(mark)[0]
         prompt = self._tokenizer.encode(opening)
-        drawn = [(seed + (turn << 20), 1.0) for turn in range(_INVENTED) for seed in seeds]
+        drawn = [(seed + (again << 20), 1.0) for again in range(_INVENTED) for seed in seeds]
         answers = self.generate(
             [prompt] * len(drawn), [(seed, warmth, _INVENTION_TOKENS) for seed, warmth in drawn]
         )

@@ -40,8 +40,8 @@ def run(work: Path) -> None:
         return
     with written(final) as path:
         if not path.exists():
-            lengths, rounds = _sequences(work)
-            _empty(folder / "done.bin", len(batches(lengths, rounds)))
+            lengths, instalments = _sequences(work)
+            _empty(folder / "done.bin", len(batches(lengths, instalments)))
             _empty(path, _size(work))
         together(
             "vllm_av.training.features",
@@ -82,18 +82,18 @@ def _size(work: Path) -> int:
     return int(np.load(work / "corpus" / "offsets.npy")[-1]) * ROWS * HIDDEN * 2
 
 
-def batches(lengths: np.ndarray, rounds: list[int]) -> list[list[int]]:
-    """Sequences of one round and about equal length, longest first, at most ``_TOKENS`` padded.
+def batches(lengths: np.ndarray, instalments: list[int]) -> list[list[int]]:
+    """Sequences of one instalment and about one length, longest first, at most ``_TOKENS`` padded.
 
     Args:
         lengths: int64 ``[S]``.
-        rounds: of each sequence, ascending; an earlier round's batches stay as they were.
+        instalments: of each sequence, ascending; an earlier instalment's batches stay as they were.
     """
     made: list[list[int]] = []
-    for sequence in np.lexsort((-lengths, np.array(rounds))).tolist():
+    for sequence in np.lexsort((-lengths, np.array(instalments))).tolist():
         fits = (
             bool(made)
-            and rounds[made[-1][0]] == rounds[sequence]
+            and instalments[made[-1][0]] == instalments[sequence]
             and (len(made[-1]) + 1) * lengths[made[-1][0]] <= _TOKENS
         )
         if fits:
@@ -104,7 +104,7 @@ def batches(lengths: np.ndarray, rounds: list[int]) -> list[list[int]]:
 
 
 def _sequences(work: Path) -> tuple[np.ndarray, list[int]]:
-    """Length and round of each sequence of the corpus."""
+    """Length and instalment of each sequence of the corpus."""
     described = json.loads((work / "corpus" / "sequences.json").read_text(encoding="utf-8"))
     lengths = np.diff(np.load(work / "corpus" / "offsets.npy"))
     return lengths, [row["round"] for row in described]

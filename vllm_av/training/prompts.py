@@ -25,12 +25,12 @@ WORKLOADS = ("humaneval", "docs", "instructions", "code")
 HELD_OUT_EACH = 24
 """Held-out prompts of a workload, as many as there are plain requests in the demonstration."""
 
-# How much of each list a round takes. A later round adds to what an earlier one made.
-_ROUNDS = (
+# How much of each list an instalment takes. A later one adds to what an earlier one made.
+_INSTALMENTS = (
     {"docs": range(500), "instructions": range(500), "code": range(300)},
     {"docs": range(500, 2000), "instructions": range(500, 1200), "code": range(300, 800)},
 )
-ROUNDS = len(_ROUNDS)
+INSTALMENTS = len(_INSTALMENTS)
 # HumanEval has few problems: each is answered three times, greedily once.
 _ANSWERS = (0.0, 1.0, 1.0)
 _CODE_TOKENS = range(48, 113)
@@ -61,11 +61,11 @@ class Request:
 
 
 def requests(number: int) -> list[Request]:
-    """What round ``number`` adds to the corpus, workloads interleaved, always in the same order.
+    """What instalment ``number`` adds to the corpus: workloads interleaved, in one order always.
 
-    The first round has HumanEval and what is held out.
+    The first instalment has HumanEval and what is held out.
     """
-    take = _ROUNDS[number]
+    take = _INSTALMENTS[number]
     groups = [
         [*_humaneval()] if number == 0 else [],
         _docs()[take["docs"].start : take["docs"].stop],
@@ -90,8 +90,8 @@ def requests(number: int) -> list[Request]:
 
 @cache
 def digest() -> str:
-    """SHA-256 of all rounds' requests: they follow from the library and HumanEval as installed."""
-    everything = [asdict(each) for number in range(ROUNDS) for each in requests(number)]
+    """SHA-256 of all requests, which follow from the library and HumanEval as installed."""
+    everything = [asdict(each) for number in range(INSTALMENTS) for each in requests(number)]
     return hashlib.sha256(json.dumps(everything).encode()).hexdigest()
 
 
@@ -122,9 +122,9 @@ def _docs() -> list[Request]:
     kept = "\n".join(prompt.text for prompt in _demonstrated() if prompt.workload == "docs")
     modules = [name.removesuffix(".py") for name, _ in _library()]
     asked: list[Prompt] = []
-    for turn in range(2):
-        found = [p for p in docs(modules, turn) if p.text.partition("\n\n")[2] not in kept]
-        random.Random(1 + turn).shuffle(found)
+    for wording in range(2):
+        found = [p for p in docs(modules, wording) if p.text.partition("\n\n")[2] not in kept]
+        random.Random(1 + wording).shuffle(found)
         asked += found
     return [
         Request(prompt.workload, prompt.name, prompt.text, _temperature(number))

@@ -46,7 +46,7 @@ def test_each_sequence_is_computed_once_in_batches_that_fit() -> None:
     assert sum(padded) < 1.1 * lengths.sum()
 
 
-def test_a_later_round_leaves_an_earlier_ones_batches_as_they_were() -> None:
+def test_a_later_instalment_leaves_an_earlier_ones_batches_as_they_were() -> None:
     lengths = np.random.default_rng(1).integers(20, 417, 90)
     alone = batches(lengths[:60], [0] * 60)
     assert batches(lengths, [0] * 60 + [1] * 30)[: len(alone)] == alone

@@ -7,12 +7,19 @@ import pytest
 
 from vllm_av.demo.prompts import choose
 from vllm_av.training.leakage import kept_back
-from vllm_av.training.prompts import HELD_OUT_EACH, ROUNDS, WORKLOADS, Request, held_out, requests
+from vllm_av.training.prompts import (
+    HELD_OUT_EACH,
+    INSTALMENTS,
+    WORKLOADS,
+    Request,
+    held_out,
+    requests,
+)
 
 
 @pytest.fixture(scope="module")
 def everything() -> list[Request]:
-    return [request for turn in range(ROUNDS) for request in requests(turn)]
+    return [request for number in range(INSTALMENTS) for request in requests(number)]
 
 
 @pytest.fixture(scope="module")
