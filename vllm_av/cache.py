@@ -33,7 +33,8 @@ def cache_place() -> Path:
     """Where the folder is or would be; nothing is made.
 
     Raises:
-        SetupError: ``AV-CACHE-DIR`` where ``AV_CACHE`` names nobody's home.
+        SetupError: ``AV-CACHE-DIR`` where ``AV_CACHE`` names nobody's home, or where there are
+            neither variables nor a home.
     """
     own = os.environ.get("AV_CACHE")
     if own:
@@ -42,8 +43,12 @@ def cache_place() -> Path:
         except RuntimeError as error:  # no such user
             raise unusable(Path(own), str(error)) from error
     xdg = os.environ.get("XDG_CACHE_HOME")
-    base = Path(xdg) if xdg and os.path.isabs(xdg) else Path.home() / ".cache"
-    return base / "vllm_av"
+    if xdg and os.path.isabs(xdg):
+        return Path(xdg) / "vllm_av"
+    try:
+        return Path.home() / ".cache/vllm_av"
+    except RuntimeError as error:  # no HOME, and a user without an entry
+        raise unusable(Path("~/.cache/vllm_av"), str(error)) from error
 
 
 def unusable(path: Path, reason: str) -> SetupError:

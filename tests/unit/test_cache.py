@@ -44,6 +44,21 @@ def test_the_home_of_a_user_who_does_not_exist_is_reported(
     assert caught.value.code is Code.CACHE_DIR
 
 
+def test_a_user_without_a_home_is_told_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_such_user(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", no_such_user)
+    with pytest.raises(SetupError, match="set AV_CACHE") as caught:
+        cache_dir()
+    assert caught.value.code is Code.CACHE_DIR
+    monkeypatch.setenv("AV_CACHE", str(tmp_path / "own"))
+    assert cache_dir() == tmp_path / "own"
+
+
 def test_a_file_in_the_way_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("AV_CACHE", str(tmp_path / "file"))
