@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vllm_av.config.block import BLOCK, Facts, Verdict, canonical, examine_block, limited
 from vllm_av.config.text import shown
-from vllm_av.drafters import KEPT, WITHOUT_ESTIMATES, drafter_type
+from vllm_av.drafters import KEPT, DrafterType, drafter_type
 from vllm_av.errors import Code, ConfigError
 
 FLAG = "enable_adaptive_verification"
@@ -123,8 +123,10 @@ def examine_spec(spec: Mapping[Any, Any], *, know_method: bool = True) -> Verdic
     count, method = spec.get("num_speculative_tokens"), spec.get("method")
     if not isinstance(method, str):
         method = None
-    if on and method in WITHOUT_ESTIMATES and (know_method or method in KEPT):
-        errors.append(_no_estimates(method))
+    parallel = _true(spec.get("parallel_drafting"))
+    row = drafter_type(method, parallel=parallel) if method else None
+    if on and method and row and not row.estimates and (know_method or method in KEPT):
+        errors.append(_no_estimates(method, row))
         method = None  # said once
     if block is not None and not on:
         errors.append(_off(spec.get(FLAG)))
@@ -187,14 +189,15 @@ def _twice(key: str) -> ConfigError:
     )
 
 
-def _no_estimates(method: str) -> ConfigError:
-    row = drafter_type(method)
-    why = f" ({row.refusal})" if row else ""
+def _no_estimates(method: str, row: DrafterType) -> ConfigError:
+    parallel = " and parallel_drafting" if row.parallel else ""
+    other = "remove parallel_drafting" if row.parallel else "draft with one of these"
     return ConfigError(
         Code.CONFIG_METHOD,
-        given=f"{FLAG} is true, with the method {shown(method)}, which cannot have it{why}",
+        given=f"{FLAG} is true, with the method {shown(method)}{parallel}, which cannot have it "
+        f"({row.refusal})",
         allowed="adaptive verification with EAGLE, MTP, DFlash, DSpark or a draft model",
-        fix=f"set {FLAG} to false, or draft with one of these",
+        fix=f"set {FLAG} to false, or {other}",
     )
 
 

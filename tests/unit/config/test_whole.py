@@ -74,6 +74,16 @@ def test_what_is_no_object_is_refused(document: object) -> None:
         ({**ON, "method": "suffix", BLOCK: {"scorer": "confidence_head"}}, ["METHOD"]),
         ({**ON, "method": "suffix"}, ["METHOD"]),
         ({"method": "suffix"}, None),
+        ({**ON, "method": "eagle", "parallel_drafting": True}, ["METHOD"]),
+        ({**ON, "method": "eagle3", "parallel-drafting": "yes", BLOCK: {}}, ["METHOD"]),
+        (
+            {**ON, "method": "draft_model", "parallel_drafting": 1, BLOCK: {"zzz": 1}},
+            ["METHOD", "KEY"],
+        ),
+        ({**ON, "method": "eagle", "parallel_drafting": False}, None),
+        ({**ON, "method": "dflash", "parallel_drafting": True}, None),
+        ({**ON, "parallel_drafting": True}, None),
+        ({"method": "eagle", "parallel_drafting": True}, None),
         ({**ON, "adaptive_verification": {}, BLOCK: {"zzz": 1}}, ["KEY", "KEY"]),
         ({"enable_adaptive_verfication": True, BLOCK: {"scorer": 1}}, ["KEY", "TYPE"]),
         ({**ON, "adaptive_verification_confg": {"scorer": 1}}, ["KEY", "TYPE"]),
@@ -127,6 +137,15 @@ def test_a_method_without_estimates_is_refused_with_its_reason(method: str) -> N
     assert row is not None
     assert error.code is Code.CONFIG_METHOD
     assert f"({row.refusal})" in error.given
+
+
+def test_parallel_drafting_is_refused_by_its_name() -> None:
+    spec = {"method": "eagle", "parallel_drafting": True, "num_speculative_tokens": 4, **ON}
+    (error,) = examine(spec).errors
+    assert 'the method "eagle" and parallel_drafting, which cannot have it' in error.given
+    assert "the V2 runner does not offer it" in error.given
+    assert error.fix.endswith("or remove parallel_drafting")
+    check(spec, Seams.ALL)  # vLLM may still find another method
 
 
 def test_a_method_that_vllm_may_replace_is_left_to_it() -> None:
