@@ -50,13 +50,15 @@ setup:
 setup-033: setup
 	@$(BIN)/python -m ci.hybrid
 
+# The shell reads both from its environment, so that each stays one argument whatever it holds.
+export DRAFTER TEMPERATURE
 demo: setup
-	@$(BIN)/vllm-av demo $(if $(DRAFTER),--drafter $(DRAFTER)) \
-		$(if $(TEMPERATURE),--temperature $(TEMPERATURE))
+	@$(BIN)/vllm-av demo $(if $(DRAFTER),--drafter "$$DRAFTER") \
+		$(if $(TEMPERATURE),--temperature "$$TEMPERATURE")
 
 # Each is trained after what it needs; what is whole in build/drafters is kept.
 drafters: setup
-	@stage=$$($(BIN)/python -m ci.stage $(DRAFTER)) && \
+	@stage=$$($(BIN)/python -m ci.stage $(if $(DRAFTER),"$$DRAFTER")) && \
 	exec $(BIN)/python -m vllm_av.training $$stage
 
 check: setup

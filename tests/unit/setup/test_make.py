@@ -73,6 +73,28 @@ def test_the_plain_command_lists_the_targets() -> None:
     assert listed == {name for line in phony for name in line.split()} - {"help"}
 
 
+@pytest.mark.parametrize(
+    ("target", "program", "before"),
+    [("demo", "vllm-av", "demo --drafter"), ("drafters", "python", "-m ci.stage")],
+)
+@pytest.mark.parametrize(
+    "value", ["a b", "a; touch made", "it's", "`touch made`", "$$(touch made)"]
+)
+def test_what_a_user_gives_is_one_argument(
+    tmp_path: Path, target: str, program: str, before: str, value: str
+) -> None:
+    (tmp_path / program).write_text('#!/bin/sh\nprintf "%s\\n" "$@" >&2\nexit 1\n')
+    (tmp_path / program).chmod(0o755)
+    given = {"DRAFTER": value, "TEMPERATURE": "1 ;x"}
+    answer = _make(
+        *("-o", "setup", target, f"BIN={tmp_path}"),
+        *(f"{name}={text}" for name, text in given.items()),
+    )
+    said = answer.stderr.splitlines()[:-1]  # the last line is make's own
+    after = ["--temperature", "1 ;x"] if target == "demo" else []
+    assert said == [*before.split(), value.replace("$$", "$"), *after]
+
+
 def test_a_machine_without_python_is_told_so(tmp_path: Path) -> None:
     answer = _make("setup", path=str(tmp_path))
     assert answer.returncode == 2
