@@ -23,6 +23,10 @@ def main() -> None:
 
     2 where its dependencies are missing or the answer cannot be written; 70 for a fault of ours.
     """
+    if sys.stdout is None:
+        # Python writes to a closed one in silence, and the next file opened would take its place.
+        _say(_unwritable("it is closed"))
+        raise SystemExit(EXIT_MISTAKE)
     try:
         from vllm_av.cli.app import main as command
     except ImportError as error:
@@ -65,10 +69,10 @@ def _is_stdout(error: Exception) -> bool:
     return isinstance(error, OSError) and error.filename is None and error.errno == errno.ENOSPC
 
 
-def _unwritable(error: Exception) -> SetupError:
+def _unwritable(why: object) -> SetupError:
     return SetupError(
         Code.STDOUT,
-        given=f"the answer cannot be written ({error})",
+        given=f"the answer cannot be written ({why})",
         allowed="a standard output that takes it",
         fix="free the disk, or write it elsewhere",
     )

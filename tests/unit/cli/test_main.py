@@ -97,6 +97,15 @@ def test_an_answer_that_cannot_be_written_is_one_line(arguments: list[str]) -> N
     assert answer.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", ["--version", "scorers", "scorers --json", "demo --json"])
+def test_a_closed_stdout_is_told_before_anything_is_done(arguments: str) -> None:
+    command = f"{sys.executable} -m vllm_av {arguments} >&-"
+    answer = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error: [AV-STDOUT] the answer cannot be written (it is closed")
+    assert answer.stderr.count("\n") == 1
+
+
 def test_a_mistake_keeps_its_exit_code_where_nobody_listens() -> None:
     command = f"{sys.executable} -m vllm_av bogus 2>&-"
     assert subprocess.run(command, shell=True, capture_output=True, timeout=60).returncode == 2
