@@ -5,7 +5,7 @@ from functools import partial
 
 from vllm_av.cache import cache_dir
 from vllm_av.demo.checkpoint import smollm2
-from vllm_av.demo.drafter import carried, checkpoint, find
+from vllm_av.demo.drafter import checkpoint, find, require
 from vllm_av.demo.figures import ArmResult
 from vllm_av.demo.process import run_arm
 from vllm_av.demo.progress import Show
@@ -40,7 +40,8 @@ def compare(settings: Settings, show: Show) -> Comparison:
 
 
 def _pair(name: str, show: Show) -> Pair:
+    folder = require(name)  # before a target is converted for it
     if find(name).own_target:
-        return Pair(carried(name), None)
+        return Pair(checkpoint(name, folder), None)
     target = smollm2(lambda done: show("target", "converting SmolLM2-135M-Instruct", done))
     return Pair(target, checkpoint(name, target))

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from vllm_av.demo.completion import completed
+from vllm_av.demo.contents import CONFIG, WEIGHTS
 from vllm_av.errors import Code, DemoError
 
 
@@ -86,6 +87,26 @@ def carried(name: str) -> Path:
     return Path(str(files("vllm_av").joinpath("data", find(name).folder)))
 
 
+def require(name: str) -> Path:
+    """:func:`carried`, where its files are there.
+
+    Raises:
+        DemoError: ``AV-DEMO-CHECKPOINT`` if they are not.
+    """
+    folder = carried(name)
+    missing = [file for file in (CONFIG, WEIGHTS) if not (folder / file).is_file()]
+    if missing:
+        raise DemoError(
+            Code.DEMO_CHECKPOINT,
+            given=f"the drafter {name} lacks {' and '.join(missing)} in {folder}",
+            allowed="a drafter that this copy of vllm_av carries",
+            fix="install vllm_av again, or, in a checkout, train it by "
+            f"`make drafters DRAFTER={name}` and then "
+            f"`.venv/bin/python -m vllm_av.training install {name}`",
+        )
+    return folder
+
+
 def checkpoint(name: str, target: Path) -> Path:
     """Folder of the drafter ``name`` as vLLM loads it, kept in the cache where it is completed.
 
@@ -94,7 +115,8 @@ def checkpoint(name: str, target: Path) -> Path:
         target: folder of the target's checkpoint; not read for a drafter that holds its target.
 
     Raises:
-        DemoError: ``AV-DEMO-OPTION`` if there is no such drafter.
+        DemoError: ``AV-DEMO-OPTION`` if there is no such drafter, ``AV-DEMO-CHECKPOINT`` if it is
+            missing or damaged.
         SetupError: ``AV-CACHE-DIR`` if the cache cannot be written.
     """
-    return completed(carried(name), target, without=find(name).without)
+    return completed(require(name), target, without=find(name).without)

@@ -13,6 +13,7 @@ from vllm_av.errors import Code, DemoError, SetupError
 
 _VOCABULARY, _HIDDEN = 12, 4
 _TOKENS = torch.tensor([1, 4, 5, 11])
+_HEAD = "model.embed_tokens.weight"
 _EMBEDDING = torch.arange(_VOCABULARY * _HIDDEN).view(_VOCABULARY, _HIDDEN).bfloat16()
 
 
@@ -20,7 +21,7 @@ _EMBEDDING = torch.arange(_VOCABULARY * _HIDDEN).view(_VOCABULARY, _HIDDEN).bflo
 def target(tmp_path: Path) -> Path:
     folder = tmp_path / "target-0123"
     folder.mkdir()
-    save_file({"model.embed_tokens.weight": _EMBEDDING}, folder / "model.safetensors")
+    save_file({_HEAD: _EMBEDDING}, folder / "model.safetensors")
     return folder
 
 
@@ -29,9 +30,13 @@ def _drafter(tmp_path: Path, **more: torch.Tensor) -> Path:
     folder.mkdir(exist_ok=True)
     weights = {"fc.weight": torch.ones(_HIDDEN, _HIDDEN).bfloat16(), **more}
     save_file(weights, folder / "model.safetensors")
-    config = {"vocab_size": _VOCABULARY, "enable_confidence_head": True}
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps(_config("d2t" in more)))
     return folder
+
+
+def _config(reduced: bool) -> dict[str, object]:
+    sizes = {"vocab_size": _VOCABULARY} | ({"draft_vocab_size": len(_TOKENS)} if reduced else {})
+    return sizes | {"enable_confidence_head": True}
 
 
 def _offsets() -> torch.Tensor:
@@ -79,7 +84,7 @@ def test_a_part_can_be_left_out(tmp_path: Path, target: Path) -> None:
     assert set(load_file(made / "model.safetensors")) == {"fc.weight", "d2t", "lm_head.weight"}
     assert set(load_file(whole / "model.safetensors")) > set(head)
     switched = json.loads((made / "config.json").read_text())
-    assert switched == {"vocab_size": _VOCABULARY, "enable_confidence_head": False}
+    assert switched == _config(reduced=True) | {"enable_confidence_head": False}
 
 
 def test_other_weights_have_another_folder(tmp_path: Path, target: Path) -> None:
@@ -88,19 +93,37 @@ def test_other_weights_have_another_folder(tmp_path: Path, target: Path) -> None
     assert completed(_drafter(tmp_path, d2t=_offsets(), **extra), target) != first
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-@pytest.mark.parametrize("damage", ["missing", "cut off"])
-def test_a_drafter_that_cannot_be_read_is_told(
-    tmp_path: Path, target: Path, name: str, damage: str
-) -> None:
-    file = _drafter(tmp_path, d2t=_offsets()) / name
-    if damage == "missing":
-        file.unlink()
-    else:
-        file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(DemoError, match="no drafter can be read") as caught:
-        completed(file.parent, target)
+def test_a_wrong_drafter_is_refused_though_a_copy_is_kept(tmp_path: Path, target: Path) -> None:
+    completed(_drafter(tmp_path, d2t=_offsets()), target)
+    drafter = _drafter(tmp_path, d2t=_offsets() - 3)
+    with pytest.raises(DemoError, match="d2t names the tokens -2 to 8") as caught:
+        completed(drafter, target)
     assert caught.value.code is Code.DEMO_CHECKPOINT
+
+
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [
+        (None, "cannot be read"),
+        ({"other": _EMBEDDING}, "cannot be read"),
+        ({_HEAD: _EMBEDDING[:-1].clone()}, "is [11, 4], and the drafter's vocabulary has 12"),
+        ({_HEAD: torch.ones(12)}, "is [12], and the drafter's vocabulary has 12"),
+        ({_HEAD: _EMBEDDING * float("nan")}, "not finite"),
+    ],
+)
+def test_a_target_that_does_not_fit_is_told_as_the_targets_fault(
+    tmp_path: Path, target: Path, cache: Path, head: dict[str, torch.Tensor] | None, what: str
+) -> None:
+    file = target / "model.safetensors"
+    file.unlink()
+    if head is not None:
+        save_file(head, file)
+    with pytest.raises(DemoError) as caught:
+        completed(_drafter(tmp_path, d2t=_offsets()), target)
+    assert caught.value.code is Code.DEMO_CHECKPOINT
+    assert caught.value.given.startswith(f"{file}: ")
+    assert what in caught.value.given
+    assert [path.suffix for path in (cache / "checkpoints").iterdir()] == [".lock"]
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, target: Path, cache: Path) -> None:

@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from vllm_av.demo.checkpoint import weights
+from vllm_av.demo.comparison import compare
 from vllm_av.demo.drafter import DRAFTERS, carried, checkpoint, find
+from vllm_av.demo.settings import Settings
 from vllm_av.drafters import TYPES
 from vllm_av.errors import Code, DemoError
 
+_REAL = carried("mtp").parent
 # Of every drafter; those that read the target's states share its width as well.
 _SHARED = {"vocab_size": "llama.vocab_size"}
 _SHARED_BY_HEADS = _SHARED | {
@@ -47,3 +50,43 @@ def test_an_unknown_one_is_told_which_there_are() -> None:
 
 def test_one_that_lies_in_its_target_is_taken_as_it_is() -> None:
     assert checkpoint("mtp", Path("nowhere")) == carried("mtp")
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that carries nothing yet, of which this is ``data``."""
+    monkeypatch.setattr("vllm_av.demo.drafter.files", lambda _: tmp_path / "package")
+    folder = tmp_path / "package/data"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_one_that_is_not_there_is_told_before_anything_is_made(
+    name: str, data: Path, cache: Path
+) -> None:
+    with pytest.raises(DemoError) as caught:
+        compare(Settings(drafter=name, num_speculative_tokens=1), lambda *_: None)
+    assert caught.value.code is Code.DEMO_CHECKPOINT
+    assert str(data / find(name).folder) in caught.value.given
+    assert f"make drafters DRAFTER={name}`" in caught.value.fix
+    assert f"-m vllm_av.training install {name}`" in caught.value.fix
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "text"), [("config.json", "[]"), ("model.safetensors", ""), ("config.json", "{")]
+)
+def test_one_that_lies_in_its_target_is_checked_before_the_engine(
+    file: str, text: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vllm_av.demo.comparison.run_arm", lambda *_: pytest.fail("an engine"))
+    folder = data / "mimo-mtp"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).write_bytes((_REAL / "mimo-mtp" / name).read_bytes())
+    (folder / file).write_text(text)
+    with pytest.raises(DemoError) as caught:
+        compare(Settings(drafter="mtp"), lambda *_: None)
+    assert caught.value.code is Code.DEMO_CHECKPOINT
+    assert caught.value.given.startswith(f"{folder / file}: ")
