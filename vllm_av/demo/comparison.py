@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from functools import partial
 
-from vllm_av.cache import cache_dir
 from vllm_av.demo.checkpoint import smollm2
 from vllm_av.demo.drafter import checkpoint, find, require
 from vllm_av.demo.figures import ArmResult
+from vllm_av.demo.logs import own_logs
 from vllm_av.demo.process import run_arm
 from vllm_av.demo.progress import Show
 from vllm_av.demo.prompts import choose
@@ -27,15 +27,15 @@ def compare(settings: Settings, show: Show) -> Comparison:
 
     Raises:
         DemoError: what went wrong and where the arm's log is.
+        SetupError: ``AV-CACHE-DIR`` if the cache cannot be written.
     """
     choose(num_prompts(max(settings.concurrency)))  # a missing source shows before anything runs
     pair = _pair(settings.drafter, show)
-    logs = cache_dir() / "demo"
-    logs.mkdir(exist_ok=True)
     arms = {}
-    for arm in Arm:
-        log = logs / f"{arm.name.lower()}.log"
-        arms[arm] = run_arm(arm, settings, pair, log, partial(show, str(arm)))
+    with own_logs() as logs:
+        for arm in Arm:
+            log = logs / f"{arm.name.lower()}.log"
+            arms[arm] = run_arm(arm, settings, pair, log, partial(show, str(arm)))
     return Comparison(settings, pair, arms)
 
 

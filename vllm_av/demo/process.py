@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
+from vllm_av.cache import unusable
 from vllm_av.demo.figures import ArmResult
 from vllm_av.demo.settings import ENVIRONMENT, Arm, Pair, Settings
 from vllm_av.errors import Code, DemoError
@@ -50,16 +51,21 @@ def run_arm(
 
     Raises:
         DemoError: the child's own, or ``AV-DEMO-ENGINE`` with the last telling line of the log.
+        SetupError: ``AV-CACHE-DIR`` if the log cannot be written.
     """
     paths = {name: path and str(path) for name, path in asdict(pair).items()}
     job = {"arm": arm, "settings": asdict(settings), **paths}
-    with log.open("w", encoding="utf-8") as output, _child(command, job, output) as events:
+    try:
+        output = log.open("w", encoding="utf-8")
+    except OSError as error:
+        raise unusable(log.parent, str(error)) from error
+    with output, _child(command, job, output) as events:
         for event in events:
             if "result" in event:
                 return ArmResult.model_validate(event["result"])
             if "error" in event:
-                error = event["error"]
-                raise DemoError(**{**error, "code": Code(error["code"])})
+                told = event["error"]
+                raise DemoError(**{**told, "code": Code(told["code"])})
             seen(event["phase"], event["fraction"])
     raise DemoError(
         Code.DEMO_ENGINE,
@@ -71,7 +77,10 @@ def run_arm(
 
 def telling_line(log: Path) -> str:
     """The last line of ``log`` that names an exception, else its last line."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "its log is gone"
     for number, line in reversed(list(enumerate(lines))):
         if match := _TRACEBACK_END.match(line):
             # Pydantic puts what is wrong on the two lines after the one that names the exception.

@@ -12,7 +12,7 @@ import pytest
 from vllm_av.demo.figures import ArmResult
 from vllm_av.demo.process import run_arm, telling_line
 from vllm_av.demo.settings import Arm, Pair, Settings
-from vllm_av.errors import Code, DemoError
+from vllm_av.errors import Code, DemoError, SetupError
 
 _PAIR = Pair(Path("model"), Path("drafter"))
 _RESULT = ArmResult(start_seconds=1.5, loads=[], coefficients=None)
@@ -92,6 +92,19 @@ def test_a_program_that_does_not_read_its_job_is_no_other_error(tmp_path: Path) 
     log = tmp_path / "arm.log"
     with pytest.raises(DemoError) as caught:
         run_arm(Arm.NONE, Settings(), _PAIR, log, lambda *_: None, ("/bin/false",))
+    assert caught.value.code is Code.DEMO_ENGINE
+
+
+def test_a_log_that_cannot_be_opened_is_told_as_the_caches_fault(tmp_path: Path) -> None:
+    (tmp_path / "arm.log").mkdir()
+    with pytest.raises(SetupError) as caught:
+        _run(tmp_path, "pass")
+    assert caught.value.code is Code.CACHE_DIR
+
+
+def test_a_log_that_somebody_removed_is_no_other_error(tmp_path: Path) -> None:
+    with pytest.raises(DemoError, match="its log is gone") as caught:
+        _run(tmp_path, f"os.unlink({str(tmp_path / 'arm.log')!r})")
     assert caught.value.code is Code.DEMO_ENGINE
 
 
