@@ -10,15 +10,14 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vllm_av.demo.checkpoint import smollm2
-from vllm_av.training import prompts
+from vllm_av.training import prompts, reading
 from vllm_av.training.block import Backbone, BackboneShape
 from vllm_av.training.block_batches import likelihoods
 from vllm_av.training.data import Corpus
-from vllm_av.training.whole import machine, write_json, write_tensors, written
+from vllm_av.training.whole import machine, write_json, write_state, write_tensors
 
 VERSION = 1
 """Of the block drafters' scripts; a change of what they make raises it."""
@@ -90,16 +89,14 @@ def likelihoods_of(work: Path, corpus: Corpus) -> Tensor:
     """:func:`likelihoods`, computed once for all block drafters of one corpus."""
     kept = work / f"block-likelihoods-{corpus.digest[:16]}.pt"
     if not kept.exists():
-        with written(kept) as path:
-            torch.save(likelihoods(corpus), path)
-    found: Tensor = torch.load(kept, weights_only=True)
+        write_state(kept, likelihoods(corpus))
+    found: Tensor = reading.state(kept, Tensor)
     return found
 
 
 def weights_of(folder: Path) -> dict[str, Tensor]:
     """The tensors of a drafter that is whole."""
-    found: dict[str, Tensor] = load_file(folder / _WEIGHTS)
-    return found
+    return reading.tensors(folder / _WEIGHTS)
 
 
 def finish(

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vllm_av.training import reading
 from vllm_av.training.block_batches import POSITIONS, BlockBatches, BlockPlan
 from vllm_av.training.block_learner import BlockDrafter, learn
 from vllm_av.training.schedule import Schedule
-from vllm_av.training.whole import require, written
+from vllm_av.training.whole import require, write_state
 
 _SAVED_EVERY = 100  # steps
 _TOLD_EVERY = 50
@@ -78,7 +79,7 @@ def train(
     schedule = Schedule(plan.steps, plan.rate, plan.warmup)
     curve, done = Curve(), 0
     if state.exists():
-        saved = torch.load(state, weights_only=True)
+        saved = reading.state(state, dict)
         require(saved.get("digest"), wanted, state)
         drafter.module.load_state_dict(saved["module"])
         optimiser.load_state_dict(saved["optimiser"])
@@ -122,17 +123,14 @@ def _save(
     wanted: str,
     state: Path,
 ) -> None:
-    with written(state) as path:
-        torch.save(
-            {
-                "module": drafter.module.state_dict(),
-                "optimiser": optimiser.state_dict(),
-                "curve": vars(curve),
-                "done": done,
-                "digest": wanted,
-            },
-            path,
-        )
+    kept = {
+        "module": drafter.module.state_dict(),
+        "optimiser": optimiser.state_dict(),
+        "curve": vars(curve),
+        "done": done,
+        "digest": wanted,
+    }
+    write_state(state, kept)
 
 
 def _smoothed(old: float, new: float) -> float:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from vllm_av.demo.checkpoint import smollm2
-from vllm_av.training import prompts
+from vllm_av.training import prompts, reading
 from vllm_av.training.autoregressive import OneLayerHead, Window
 from vllm_av.training.data import Corpus, SequenceOrder, open_corpus
 from vllm_av.training.loss import attach, distance
@@ -31,8 +31,8 @@ from vllm_av.training.whole import (
     machine,
     require,
     write_json,
+    write_state,
     write_tensors,
-    written,
 )
 
 VERSION = 2
@@ -98,7 +98,7 @@ def fit(folder: Path, plan: HeadPlan, corpus: Corpus) -> "Run":
     run = Run(corpus, plan)
     saved, wanted = folder / "state.pt", identity(plan, corpus)
     if saved.exists():
-        state = torch.load(saved)
+        state = reading.state(saved, dict)
         require(state.get("digest"), wanted, saved)
         run.load(state)
     while run.step < plan.schedule.steps:
@@ -108,8 +108,7 @@ def fit(folder: Path, plan: HeadPlan, corpus: Corpus) -> "Run":
                 f"{plan.name}: step {run.step} of {plan.schedule.steps}: {run.told()}", flush=True
             )
         if run.step % _SAVED_EVERY == 0:
-            with written(saved) as path:
-                torch.save(run.state() | {"digest": wanted}, path)
+            write_state(saved, run.state() | {"digest": wanted})
     return run
 
 

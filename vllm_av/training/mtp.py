@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vllm_av.training import tiny_export, tiny_loop, tiny_text, tiny_tokenizer
+from vllm_av.training import reading, tiny_export, tiny_loop, tiny_text, tiny_tokenizer
 from vllm_av.training.library import is_held_out
 from vllm_av.training.loss import CROSS_ENTROPY, VARIATION, compared
 from vllm_av.training.tiny_model import Shape, TinyModel, compute_in
@@ -86,7 +86,7 @@ def text(parts: Path) -> tuple[Tensor, Tensor]:
     documents = tiny_text.documents()
     for path in paths:
         claim(path, digest("text", VERSION, SHAPE.vocabulary, documents))
-    if not all(path.exists() for path in paths):
+    if not all(path.exists() for path in (*paths, parts / "tokenizer.json")):
         tokenizer = tiny_tokenizer.trained(documents, SHAPE.vocabulary)
         with written(parts / "tokenizer.json") as path:
             tokenizer.save(str(path))
@@ -102,7 +102,7 @@ def text(parts: Path) -> tuple[Tensor, Tensor]:
                 for i in (*each.ids, tiny_tokenizer.END_ID)
             ]
             _save(path, np.array(ids, np.int16))
-    trained, others_ids = (torch.from_numpy(np.load(path).astype(np.int64)) for path in paths)
+    trained, others_ids = (torch.from_numpy(reading.array(path).astype(np.int64)) for path in paths)
     return trained, others_ids
 
 
@@ -155,7 +155,7 @@ def own_rows(model: TinyModel, tokens: Tensor, path: Path) -> Tensor:
             groups.append(continued(model, prompts, _NEW, greedy, group))
             print(f"rows {(group + 1) * _TOGETHER}/{_ROWS}", flush=True)
         _save(path, torch.cat(groups).numpy().astype(np.int16))
-    return torch.from_numpy(np.load(path).astype(np.int64))
+    return torch.from_numpy(reading.array(path).astype(np.int64))
 
 
 def continued(model: TinyModel, prompts: Tensor, new: int, greedy: Tensor, seed: int) -> Tensor:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vllm_av.training.whole import require, written
+from vllm_av.training import reading
+from vllm_av.training.whole import require, write_state
 
 _SAVE_EVERY = 200  # steps
 _SAY_EVERY = 50
@@ -111,7 +112,7 @@ def _taken_up(
 ) -> tuple[int, dict[str, float]]:
     if not state.exists():
         return 0, {}
-    kept: dict[str, Any] = torch.load(state, weights_only=True)
+    kept: dict[str, Any] = reading.state(state, dict)
     require(kept.get("digest"), wanted, state)
     with torch.no_grad():
         for name, parameter in parameters.items():
@@ -136,5 +137,4 @@ def _keep(
         "parameters": {name: each.detach() for name, each in parameters.items()},
         "optimisers": [optimiser.state_dict() for optimiser, _ in optimisers],
     }
-    with written(state) as path:
-        torch.save(kept, path)
+    write_state(state, kept)

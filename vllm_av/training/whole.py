@@ -5,23 +5,63 @@ from a file, or reads it instead of making it, first compares the digest of what
 """
 
 import hashlib
+import io
 import json
 import platform
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from vllm_av.errors import Code, TrainingError
+from vllm_av.training.reading import json_of
 
 
 @contextmanager
 def written(final: Path) -> Iterator[Path]:
-    """A path to write to, which becomes ``final`` where the block ends without an error."""
-    part = final.with_name(final.name + ".part")
-    yield part
-    part.replace(final)
+    """A path to write to, which becomes ``final`` where the block ends without an error.
+
+    Raises:
+        TrainingError: ``AV-TRAINING-WRITE``; then, as after any error, ``final`` is what it was.
+    """
+    with all_written(final) as (part,):
+        yield part
+
+
+@contextmanager
+def all_written(*finals: Path) -> Iterator[list[Path]]:
+    """As :func:`written`, of several files: they get their final names together, or none does."""
+    parts = [part_of(final) for final in finals]
+    try:
+        yield parts
+        for final in finals:
+            if final.is_dir():
+                raise IsADirectoryError(None, "it is a folder", str(final))
+        for part, final in zip(parts, finals, strict=True):
+            part.replace(final)
+    except OSError as error:
+        where = error.filename2 or error.filename or finals[0].parent
+        raise unwritable(finals[0] if len(finals) == 1 else where, error) from error
+    finally:
+        for part in parts:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def part_of(final: Path) -> Path:
+    """Where what becomes ``final`` is written."""
+    return final.with_name(final.name + ".part")
+
+
+def unwritable(path: object, error: OSError) -> TrainingError:
+    """``AV-TRAINING-WRITE``: writing ``path`` ended in ``error``."""
+    return TrainingError(
+        Code.TRAINING_WRITE,
+        given=f"{path}: {error.strerror or error}",
+        allowed="a folder that can be written, on a disk with room",
+        fix="mend that, or give another folder with --work, and run it again",
+    )
 
 
 def write_json(final: Path, value: object) -> None:
@@ -37,11 +77,22 @@ def write_json(final: Path, value: object) -> None:
 
 def write_tensors(final: Path, tensors: dict[str, Any]) -> None:
     """``tensors`` as a whole file of safetensors, which everybody may read."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
+    content = save(tensors, metadata={"format": "pt"})
     with written(final) as path:
-        save_file(tensors, path, metadata={"format": "pt"})
-        path.chmod(0o644)  # safetensors writes for the owner alone
+        path.write_bytes(content)
+
+
+def write_state(final: Path, state: Any) -> None:
+    """What a training has come to, as a whole file of torch's."""
+    import torch
+
+    # By way of memory: torch's own writer hides that a disk is full.
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    with written(final) as path:
+        path.write_bytes(buffer.getbuffer())
 
 
 def digest(*parts: object) -> str:
@@ -82,7 +133,7 @@ def is_made(path: Path, wanted: str) -> bool:
     """
     if not path.exists():
         return False
-    require(json.loads(path.read_text(encoding="utf-8")).get("digest"), wanted, path.parent)
+    require(json_of(path, dict).get("digest"), wanted, path.parent)
     return True
 
 
@@ -98,7 +149,7 @@ def claim(path: Path, wanted: str, adopted: Callable[[], bool] = lambda: False) 
         TrainingError: ``AV-TRAINING-WORK`` if it was made from something else.
     """
     note = path.with_name(path.name + ".sha256")
-    there = [each for each in (path, path.with_name(path.name + ".part")) if each.exists()]
+    there = [each for each in (path, part_of(path)) if each.exists()]
     if there and note.exists():
         require(note.read_text(encoding="utf-8").strip(), wanted, there[0])
     elif there and not adopted():
