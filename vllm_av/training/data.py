@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vllm_av.demo.checkpoint import smollm2
+from vllm_av.training import corpus_files, reading
 from vllm_av.training.features import HIDDEN, ROWS, belongs
 from vllm_av.training.leakage import kept_back
 from vllm_av.training.prompts import WORKLOADS, held_out
@@ -140,13 +139,16 @@ def open_corpus(work: Path) -> Corpus:
     """What the stages ``corpus`` and ``features`` left in ``work``.
 
     Raises:
-        TrainingError: ``AV-TRAINING-WORK`` if the features are of another corpus, or not whole.
+        TrainingError: ``AV-TRAINING-WORK`` if the corpus is of other requests than
+            :func:`vllm_av.training.prompts.requests` gives, the features are of another corpus, or
+            either is not whole.
     """
-    belongs(work)
     folder = work / "corpus"
-    described: list[dict[str, Any]] = json.loads((folder / "sequences.json").read_text())
-    ids = torch.from_numpy(np.load(folder / "ids.npy")).long()
-    offsets = np.load(folder / "offsets.npy").tolist()
+    corpus_files.belongs(folder)
+    belongs(work)
+    described = corpus_files.described(folder)
+    ids = torch.from_numpy(reading.array(folder / "ids.npy")).long()
+    offsets = reading.array(folder / "offsets.npy").tolist()
     prompts = [text for workload in WORKLOADS for _, text in held_out(workload)]
     kept = kept_back(described, _texts(ids, offsets), prompts)
     trained = [ids[offsets[n] : offsets[n + 1]] for n, held in enumerate(kept) if not held]
@@ -154,7 +156,7 @@ def open_corpus(work: Path) -> Corpus:
     return Corpus(
         ids=ids,
         offsets=offsets,
-        prompt_lengths=np.load(folder / "prompt_lengths.npy").tolist(),
+        prompt_lengths=reading.array(folder / "prompt_lengths.npy").tolist(),
         workload=[row["workload"] for row in described],
         temperature=[row["temperature"] for row in described],
         held_out=kept,

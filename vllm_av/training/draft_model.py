@@ -1,4 +1,4 @@
-"""Stage ``draft_model``: a plain draft model for SmolLM2, a Llama 32 wide.
+"""Stage ``draft-model``: a plain draft model for SmolLM2, a Llama 32 wide.
 
 Nearly all of it is the embedding of 49,152 tokens, which is its output head too. It starts as the
 target's own, in the 32 directions that hold most of it. Each position of the corpus teaches the
@@ -9,14 +9,13 @@ corpus's first instalment: what a later one adds does not change it.
 Rule: what is random in a step follows from its number.
 """
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from vllm_av.training import prompts, tiny_export, tiny_loop
+from vllm_av.training import corpus_files, prompts, tiny_export, tiny_loop
 from vllm_av.training.data import Corpus, SequenceOrder, frequent, open_corpus
 from vllm_av.training.layers import Norm
 from vllm_av.training.loss import CROSS_ENTROPY, VARIATION, attach, compared
@@ -80,8 +79,8 @@ class DraftModel(nn.Module):
 def run(work: Path) -> None:
     """Train the model into ``work/smollm2-draft``; nothing where that is whole."""
     folder = work / FOLDER
-    described = json.loads((work / "corpus" / "sequences.json").read_text(encoding="utf-8"))
-    corpus = of_first_instalment(open_corpus(work), [row["round"] for row in described])
+    instalments = [row["round"] for row in corpus_files.described(work / "corpus")]
+    corpus = of_first_instalment(open_corpus(work), instalments)
     wanted = identity(SHAPE, PLAN, corpus)
     if is_made(folder / "training.json", wanted):
         return

@@ -8,7 +8,6 @@ Rule: a batch is marked as done after its rows are written, so a killed run goes
 its final name when every batch is.
 """
 
-import json
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +17,9 @@ import torch
 
 from vllm_av.demo.checkpoint import smollm2
 from vllm_av.demo.settings import ENVIRONMENT
-from vllm_av.training.processes import end_with_parent, together
-from vllm_av.training.whole import claim, of_file, require, written
+from vllm_av.training import corpus_files, reading
+from vllm_av.training.processes import together
+from vllm_av.training.whole import claim, of_file, part_of, require, unwritable
 
 LAYERS = (2, 15, 27)
 """Whose inputs are kept. vLLM's ``aux_hidden_state_layers`` counts the same way."""
@@ -38,16 +38,20 @@ def run(work: Path) -> None:
     belongs(work)
     if final.exists():
         return
-    with written(final) as path:
-        if not path.exists():
-            lengths, instalments = _sequences(work)
+    path = part_of(final)  # which outlives an error: what is done of it is not done again
+    if not path.exists():
+        lengths, instalments = _sequences(work)
+        try:
             _empty(folder / "done.bin", len(batches(lengths, instalments)))
             _empty(path, _size(work))
-        together(
-            "vllm_av.training.features",
-            [[str(work), str(path), str(share)] for share in range(_PROCESSES)],
-            ENVIRONMENT,
-        )
+        except OSError as error:
+            raise unwritable(path, error) from error
+    together(
+        "vllm_av.training.features",
+        [[str(work), str(path), str(share)] for share in range(_PROCESSES)],
+        ENVIRONMENT,
+    )
+    path.replace(final)
 
 
 def belongs(work: Path) -> None:
@@ -70,7 +74,7 @@ def belongs(work: Path) -> None:
 def _fits(work: Path) -> bool:
     folder = work / "features"
     final, done = folder / "hidden.bin", folder / "done.bin"
-    file = final if final.exists() else folder / "hidden.bin.part"
+    file = final if final.exists() else part_of(final)
     if not done.exists() or file.stat().st_size != _size(work):
         return False
     marks = done.read_bytes()
@@ -79,7 +83,7 @@ def _fits(work: Path) -> bool:
 
 def _size(work: Path) -> int:
     """Bytes of the whole file."""
-    return int(np.load(work / "corpus" / "offsets.npy")[-1]) * ROWS * HIDDEN * 2
+    return int(reading.array(work / "corpus" / "offsets.npy")[-1]) * ROWS * HIDDEN * 2
 
 
 def batches(lengths: np.ndarray, instalments: list[int]) -> list[list[int]]:
@@ -105,8 +109,8 @@ def batches(lengths: np.ndarray, instalments: list[int]) -> list[list[int]]:
 
 def _sequences(work: Path) -> tuple[np.ndarray, list[int]]:
     """Length and instalment of each sequence of the corpus."""
-    described = json.loads((work / "corpus" / "sequences.json").read_text(encoding="utf-8"))
-    lengths = np.diff(np.load(work / "corpus" / "offsets.npy"))
+    described = corpus_files.described(work / "corpus")
+    lengths = np.diff(reading.array(work / "corpus" / "offsets.npy"))
     return lengths, [row["round"] for row in described]
 
 
@@ -121,8 +125,8 @@ def _compute(work: Path, path: Path, share: int) -> None:
     from transformers import AutoModelForCausalLM
 
     corpus = work / "corpus"
-    ids = torch.from_numpy(np.load(corpus / "ids.npy")).long()
-    offsets = np.load(corpus / "offsets.npy")
+    ids = torch.from_numpy(reading.array(corpus / "ids.npy")).long()
+    offsets = reading.array(corpus / "offsets.npy")
     everything = batches(*_sequences(work))
     done = np.memmap(work / "features" / "done.bin", np.uint8, "r+")
     hidden = torch.from_file(
@@ -150,5 +154,4 @@ def _compute(work: Path, path: Path, share: int) -> None:
 
 
 if __name__ == "__main__":
-    end_with_parent()
     _compute(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

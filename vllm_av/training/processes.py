@@ -1,12 +1,16 @@
 """Several processes for one stage, and one process at a time for each stage.
 
+``python -m vllm_av.training.processes PARENT MODULE ...`` is one of them: it ties itself to the
+process PARENT, then runs MODULE as ``python -m`` does.
+
 Rule: no process outlives its stage: where one fails, the others are ended at once, and where the
-stage itself is killed, the system ends them.
+stage itself is killed, the system ends them. What it imports before it is tied takes no time.
 """
 
 import ctypes
 import fcntl
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -15,14 +19,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vllm_av.errors import Code, TrainingError
+from vllm_av.errors import Code, TrainingError, VllmAvError
 
 _PARENT_DEATH = 1  # prctl's PR_SET_PDEATHSIG
 _POLLED_EVERY = 0.2  # seconds
 
 
 def together(module: str, arguments: list[list[str]], environment: dict[str, str]) -> None:
-    """Run ``python -m module`` once with each of ``arguments``, side by side.
+    """Run ``python -m module`` once with each of ``arguments``, side by side and tied to this.
 
     Raises:
         TrainingError: ``AV-TRAINING-PROCESS`` as soon as one of them fails.
@@ -30,7 +34,7 @@ def together(module: str, arguments: list[list[str]], environment: dict[str, str
     running: list[subprocess.Popen[bytes]] = []
     try:
         for each in arguments:
-            command = [sys.executable, "-m", module, *each]
+            command = [sys.executable, "-m", __name__, str(os.getpid()), module, *each]
             running.append(subprocess.Popen(command, env=os.environ | environment))
         while None in (codes := [process.poll() for process in running]) and not any(codes):
             time.sleep(_POLLED_EVERY)
@@ -49,10 +53,12 @@ def together(module: str, arguments: list[list[str]], environment: dict[str, str
         )
 
 
-def end_with_parent() -> None:
-    """Have the system end this process when the one that started it dies."""
+def end_with_parent(parent: int) -> None:
+    """Have the system end this process when ``parent``, which started it, dies, or has died."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PARENT_DEATH, signal.SIGTERM):
         raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager
@@ -65,3 +71,19 @@ def alone(work: Path, stage: str) -> Iterator[None]:
             print(f"{stage}: another process makes it; waiting for that", flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _run(parent: int, module: str, arguments: list[str]) -> None:
+    end_with_parent(parent)
+    # A terminal's Ctrl-C is the stage's to answer; it ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except VllmAvError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    _run(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from vllm_av.errors import TrainingError
+from vllm_av.training import features
+from vllm_av.training.corpus_files import about
 from vllm_av.training.features import HIDDEN, ROWS, batches, belongs
+from vllm_av.training.prompts import Request
 from vllm_av.training.whole import claim, digest
 
 LENGTHS = [5, 7, 6]
@@ -30,7 +33,9 @@ def _corpus(work: Path, token: int) -> None:
     folder.mkdir(exist_ok=True)
     np.save(folder / "ids.npy", np.full(sum(LENGTHS), token, np.int32))
     np.save(folder / "offsets.npy", np.cumsum([0, *LENGTHS]))
-    (folder / "sequences.json").write_text(json.dumps([{"round": 0}] * 3))
+    np.save(folder / "prompt_lengths.npy", np.full(len(LENGTHS), 2, np.int32))
+    row = about(Request("docs", "a", "b", 0.0)) | {"round": 0}
+    (folder / "sequences.json").write_text(json.dumps([row] * 3))
 
 
 def test_whole_states_are_adopted_and_then_are_of_that_corpus_alone(work: Path) -> None:
@@ -78,3 +83,21 @@ def test_a_file_that_is_not_there_can_be_made_anew_from_something_else(tmp_path:
     claim(path, digest("other"))
     with pytest.raises(TrainingError):
         claim(path, digest("one"))
+
+
+def test_what_is_computed_outlives_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _corpus(tmp_path, token=1)
+
+    def interrupted(*given: object) -> None:
+        with (tmp_path / "features" / "hidden.bin.part").open("r+b") as file:
+            file.write(b"computed")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(features, "together", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        features.run(tmp_path)
+    monkeypatch.setattr(features, "together", lambda *given: None)
+    features.run(tmp_path)
+    assert (tmp_path / "features" / "hidden.bin").read_bytes()[:9] == b"computed\0"
