@@ -7,6 +7,7 @@ import sys
 
 from vllm_av.demo.drafter import find
 from vllm_av.errors import DemoError
+from vllm_av.training.install import stage_of
 
 ALL = "all"
 
@@ -17,7 +18,7 @@ def stage(drafter: str) -> str:
     Raises:
         DemoError: ``AV-DEMO-OPTION`` if there is no such drafter.
     """
-    return find(drafter).method
+    return stage_of(find(drafter))
 
 
 def main() -> None:

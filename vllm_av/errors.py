@@ -153,7 +153,7 @@ class Code(StrEnum):
     TRAINING_WORK = "AV-TRAINING-WORK"
     """A file of the work folder was made by another plan, script or corpus, or is not whole."""
     TRAINING_WRITE = "AV-TRAINING-WRITE"
-    """The work folder cannot be made or written."""
+    """The work folder, or the package at an install, cannot be made or written."""
     TRAINING_PROCESS = "AV-TRAINING-PROCESS"
     """One of a stage's processes failed."""
     TRAINING_NOTHING = "AV-TRAINING-NOTHING"

@@ -1,4 +1,4 @@
-"""``python -m vllm_av.training [--work FOLDER] STAGE``: makes the drafters, or one of them.
+"""``python -m vllm_av.training STAGE [--work FOLDER]``: makes the drafters, or one of them.
 
 ``measure NAME`` gives a drafter's acceptance in the real engine, ``install`` takes what was trained
 over into the package.
@@ -8,17 +8,20 @@ nothing where what it makes is whole, and goes on where it was killed.
 """
 
 import argparse
-import shutil
 import sys
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.resources import files
 from pathlib import Path
+from typing import NoReturn
 
-from vllm_av.demo.drafter import DRAFTERS, find
+from vllm_av.demo.drafter import DRAFTERS
 from vllm_av.errors import Code, TrainingError, VllmAvError
+from vllm_av.training.install import install
 from vllm_av.training.processes import alone
-from vllm_av.training.whole import written
+from vllm_av.training.whole import unwritable
+
+_EXIT_MISTAKE = 2
+_EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -42,89 +45,96 @@ STAGES = {
     "dflash": Stage("the DFlash drafter", ("features",)),
     "dspark": Stage("the DSpark drafter, from DFlash's weights", ("dflash",)),
     "mtp": Stage("a small target with its MTP layer"),
-    "draft_model": Stage("the small draft model", ("features",)),
+    "draft-model": Stage("the small draft model", ("features",)),
 }
-"""By module."""
-
-_FILES = ("config.json", "model.safetensors", "training.json")
+"""By name, which is the module's."""
 
 
 def make(stage: str, work: Path) -> None:
     """Run ``stage`` after all that it needs."""
     for needed in STAGES[stage].needs:
         make(needed, work)
-    with alone(work, stage):
-        import_module(f"vllm_av.training.{stage}").run(work)
+    module = _module(stage)
+    with alone(work, module):
+        import_module(f"vllm_av.training.{module}").run(work)
 
 
-def install(name: str, work: Path) -> None:
-    """Copy what was trained of the drafter ``name`` into the package's data.
+class _Parser(argparse.ArgumentParser):
+    """One whose mistakes are told as all others are."""
 
-    Raises:
-        TrainingError: ``AV-TRAINING-NOTHING`` if it is not whole.
-    """
-    folder = find(name).folder
-    if not (work / folder / "training.json").exists():
+    def error(self, message: str) -> NoReturn:
         raise TrainingError(
-            Code.TRAINING_NOTHING,
-            given=f"{work / folder} has no training.json, so {name} is not trained to its end",
-            allowed="a drafter that is whole",
-            fix=f"train it first (one of {', '.join(STAGES)}), with the same --work",
+            Code.USAGE,
+            given=message,
+            allowed="[--work FOLDER] and a stage, measure or install",
+            fix=f"see {self.prog} --help",
         )
-    carried = Path(str(files("vllm_av").joinpath("data", folder)))
-    carried.mkdir(parents=True, exist_ok=True)
-    for file in sorted((work / folder).iterdir()):
-        if file.name in _FILES or (
-            file.name.startswith("tokenizer") and file.suffix in (".json", ".jinja")
-        ):
-            with written(carried / file.name) as path:
-                shutil.copyfile(file, path)
 
 
 def main() -> None:
-    """Do what the command line says; a mistake is one line and status 2."""
+    """Do what the command line says; a mistake is one line and status 2, Ctrl-C status 130."""
     try:
         _main()
     except VllmAvError as error:
         print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        raise SystemExit(_EXIT_MISTAKE) from None
+    except KeyboardInterrupt:
+        raise SystemExit(_EXIT_INTERRUPTED) from None
 
 
 def _main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m vllm_av.training")
-    parser.add_argument("--work", type=Path, default=Path("build/drafters"), help="folder")
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("all", help="every drafter")
-    for name, stage in STAGES.items():
-        verbs.add_parser(name, help=stage.text)
-    measured = verbs.add_parser("measure", help="acceptance in the real engine")
-    measured.add_argument("name", choices=DRAFTERS)
-    measured.add_argument("--checkpoint", type=Path, help="folder; the package's own by default")
-    verbs.add_parser("install", help="take it over into the package").add_argument(
-        "name", choices=DRAFTERS
-    )
-    options = parser.parse_args()
+    options = _parser().parse_args()
     work: Path = options.work
+    if options.verb == "install":
+        install(options.name, work)
+        return
+    _require_writable(work)
+    if options.verb == "measure":
+        from vllm_av.training.measure import run
+
+        run(work, options.name, options.checkpoint)
+        return
+    for name in STAGES if options.verb == "all" else [options.verb.replace("_", "-")]:
+        make(name, work)
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="python -m vllm_av.training")
+    parser.add_argument("--work", type=_folder, default=Path("build/drafters"), help="folder")
+    # After the verb it has no default, which would take the place of what stands before.
+    after = _Parser(add_help=False)
+    after.add_argument("--work", type=_folder, default=argparse.SUPPRESS, help="folder")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("all", help="every drafter", parents=[after])
+    for name, stage in STAGES.items():
+        # Its module's name is what carried papers call it by.
+        aliases = [_module(name)] if _module(name) != name else []
+        verbs.add_parser(name, help=stage.text, parents=[after], aliases=aliases)
+    measured = verbs.add_parser("measure", help="acceptance in the real engine", parents=[after])
+    measured.add_argument("name", choices=DRAFTERS)
+    measured.add_argument("--checkpoint", type=_folder, help="folder; the package's own by default")
+    installed = verbs.add_parser("install", help="take it over into the package", parents=[after])
+    installed.add_argument("name", choices=DRAFTERS)
+    return parser
+
+
+def _module(stage: str) -> str:
+    return stage.replace("-", "_")
+
+
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty, and not the name of a folder")
+    return Path(text)
+
+
+def _require_writable(work: Path) -> None:
     try:
         work.mkdir(parents=True, exist_ok=True)
         (work / ".written").touch()
         (work / ".written").unlink()
     except OSError as error:
-        raise TrainingError(
-            Code.TRAINING_WRITE,
-            given=f"{work}: {error.strerror}",
-            allowed="a folder that can be written",
-            fix="give one with --work FOLDER, before the stage",
-        ) from None
-    if options.verb == "measure":
-        from vllm_av.training.measure import run
-
-        run(work, options.name, options.checkpoint)
-    elif options.verb == "install":
-        install(options.name, work)
-    else:
-        for name in STAGES if options.verb == "all" else [options.verb]:
-            make(name, work)
+        raise unwritable(work, error) from None
 
 
 if __name__ == "__main__":

@@ -22,9 +22,11 @@ from typing import Any
 from vllm_av.demo.checkpoint import smollm2
 from vllm_av.demo.completion import completed
 from vllm_av.demo.drafter import carried, find
+from vllm_av.demo.drafter import require as require_carried
 from vllm_av.demo.figures import Drafts
 from vllm_av.demo.probe import Probe
 from vllm_av.demo.settings import ENVIRONMENT
+from vllm_av.training.finished import check
 from vllm_av.training.prompts import WORKLOADS, held_out
 from vllm_av.training.whole import of_file, write_json
 
@@ -143,8 +145,14 @@ def line(row: dict[str, Any]) -> str:
 
 
 def run(work: Path, name: str, checkpoint: Path | None) -> None:
-    """Measure ``name`` and keep the rows in ``work``, in a file for each checkpoint's weights."""
-    weights = of_file((checkpoint or carried(name)) / "model.safetensors")
+    """Measure ``name`` and keep the rows in ``work``, in a file for each checkpoint's weights.
+
+    Raises:
+        DemoError: ``AV-DEMO-CHECKPOINT`` if there is no such drafter, before vLLM is imported.
+    """
+    folder = checkpoint or require_carried(name)
+    check(find(name), folder)
+    weights = of_file(folder / "model.safetensors")
     rows = [{"weights": weights} | row for row in measure(name, checkpoint)]
     path = work / f"acceptance-{name}-{weights[:12]}.json"
     write_json(path, rows)

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vllm_av.training import measure
-from vllm_av.training.corpus import _join
+from tests.unit.training.made import eagle
+from vllm_av.training import corpus_files, measure
+from vllm_av.training.corpus_files import join
 from vllm_av.training.features import batches
 from vllm_av.training.measure import figures, line
 from vllm_av.training.whole import written
@@ -19,13 +20,19 @@ def _row(source: str, prompt: list[int], answer: list[int]) -> dict[str, object]
     return {"prompt": prompt, "answer": answer, "about": about}
 
 
-def test_sequences_lie_one_after_the_other_and_short_answers_are_left_out(tmp_path: Path) -> None:
+def test_sequences_lie_one_after_the_other_and_short_answers_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = [_row("a", [1, 2], [*range(16)]), _row("short", [3], [4, 5])]
     second = [_row("b", [9], [7] * 20), _row("long", [8] * 300, [6] * 192)]
     (tmp_path / "part-0-00.json").write_text(json.dumps(first))
     (tmp_path / "part-1-00.json").write_text(json.dumps(second))
     (tmp_path / "part-01.json").write_text(json.dumps(first))  # as they were named once
-    _join(tmp_path)
+    numbers = ("0-00", "1-00")
+    monkeypatch.setattr(
+        corpus_files, "parts", lambda folder: {folder / f"part-{n}.json": [] for n in numbers}
+    )
+    join(tmp_path)
     ids, offsets = np.load(tmp_path / "ids.npy"), np.load(tmp_path / "offsets.npy")
     assert offsets.tolist() == [0, 18, 39, 39 + 416]
     assert ids[:18].tolist() == [1, 2, *range(16)]
@@ -81,12 +88,10 @@ def test_figures_of_one_checkpoint_leave_those_of_another(
 ) -> None:
     monkeypatch.setattr(measure, "measure", lambda name, checkpoint: [figures([10, 5])])
     digests = []
-    for content in (b"one", b"other", b"one"):
-        folder = tmp_path / content.decode()
-        folder.mkdir(exist_ok=True)
-        (folder / "model.safetensors").write_bytes(content)
+    for content in (1.0, 2.0, 1.0):
+        folder = eagle(tmp_path / str(content), fill=content)
         measure.run(tmp_path, "eagle", folder)
-        digests.append(hashlib.sha256(content).hexdigest())
+        digests.append(hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest())
     kept = sorted(tmp_path.glob("acceptance-eagle-*.json"))
     rows = [row for path in kept for row in json.loads(path.read_text())]
     assert sorted(row["weights"] for row in rows) == sorted(digests[:2])

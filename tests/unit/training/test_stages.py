@@ -1,4 +1,4 @@
-"""The order of stages, and what goes from a work folder into the package."""
+"""The order of stages, and what the command line may say."""
 
 import sys
 from pathlib import Path
@@ -27,40 +27,8 @@ def test_each_stage_is_a_module_that_runs() -> None:
     from importlib import import_module
 
     for name in stages.STAGES:
-        assert callable(import_module(f"vllm_av.training.{name}").run), name
-
-
-def test_installing_takes_what_a_drafter_is_and_how_it_was_made_and_leaves_the_rest(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    package = tmp_path / "package"
-    monkeypatch.setattr(stages, "files", lambda name: package)
-    made = tmp_path / "work" / "smollm2-eagle3"
-    made.mkdir(parents=True)
-    kept = ["config.json", "model.safetensors", "training.json"]
-    for file in (*kept, "state.pt"):
-        (made / file).write_text(file)
-    stages.install("eagle3", tmp_path / "work")
-    carried = package / "data" / "smollm2-eagle3"
-    assert sorted(file.name for file in carried.iterdir()) == kept
-    assert (carried / "config.json").read_text() == "config.json"
-
-
-def test_what_is_not_whole_is_not_installed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    package = tmp_path / "package"
-    monkeypatch.setattr(stages, "files", lambda name: package)
-    made = tmp_path / "smollm2-eagle3"
-    made.mkdir()
-    (made / "model.safetensors").write_text("half a training")
-    monkeypatch.setattr(sys, "argv", ["training", "--work", str(tmp_path), "install", "eagle3"])
-    with pytest.raises(SystemExit) as ended:
-        stages.main()
-    assert ended.value.code == 2
-    assert not package.exists()
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: [AV-TRAINING-NOTHING]")
+        module = name.replace("-", "_")
+        assert callable(import_module(f"vllm_av.training.{module}").run), name
 
 
 def test_a_work_folder_that_cannot_be_is_told_in_a_line(
@@ -71,3 +39,95 @@ def test_a_work_folder_that_cannot_be_is_told_in_a_line(
     with pytest.raises(SystemExit):
         stages.main()
     assert capsys.readouterr().err.startswith("error: [AV-TRAINING-WRITE]")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
+    """Stages that were made, each with its folder."""
+    found: list[tuple[str, Path]] = []
+    monkeypatch.setattr(stages, "make", lambda stage, work: found.append((stage, work)))
+    return found
+
+
+@pytest.mark.parametrize(
+    "words", [["--work", "{}", "draft-model"], ["draft-model", "--work", "{}"]]
+)
+def test_the_folder_stands_before_or_behind_the_stage(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], made: list[tuple[str, Path]]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["training", *(word.format(tmp_path) for word in words)])
+    stages.main()
+    assert made == [("draft-model", tmp_path)]
+
+
+def test_a_stage_answers_to_its_modules_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: list[tuple[str, Path]]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["training", "draft_model", "--work", str(tmp_path)])
+    stages.main()
+    assert made == [("draft-model", tmp_path)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["eagel"],
+        ["install", "nothing"],
+        ["mtp", "--work", ""],
+        ["--work", " ", "mtp"],
+        ["measure", "eagle", "--checkpoint", ""],
+    ],
+)
+def test_a_wrong_command_line_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    made: list[tuple[str, Path]],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["training", *words])
+    with pytest.raises(SystemExit) as ended:
+        stages.main()
+    assert (ended.value.code, made, list(tmp_path.iterdir())) == (2, [], [])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: [AV-USAGE]")
+
+
+def test_an_interrupted_stage_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(stage: str, work: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages, "make", interrupted)
+    monkeypatch.setattr(sys, "argv", ["training", "mtp", "--work", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        stages.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "checkpoint"), [("eagle", "not-there"), ("mtp", "not-there"), ("eagle", None)]
+)
+def test_what_is_not_there_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    checkpoint: str | None,
+) -> None:
+    """Either a folder that is not there, or a drafter that this copy does not carry."""
+    from vllm_av.demo import drafter
+    from vllm_av.training import measure
+
+    monkeypatch.setattr(drafter, "files", lambda package: tmp_path)
+    monkeypatch.setattr(measure, "measure", lambda *given: pytest.fail("it was measured"))
+    words = ["measure", name, *(["--checkpoint", str(tmp_path / checkpoint)] if checkpoint else [])]
+    monkeypatch.setattr(sys, "argv", ["training", "--work", str(tmp_path), *words])
+    with pytest.raises(SystemExit) as ended:
+        stages.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: [AV-DEMO-CHECKPOINT]")
