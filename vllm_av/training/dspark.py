@@ -7,7 +7,7 @@ position's state and ``w1[previous token]`` and says how probable it is that the
     sigmoid(proj([state, w1[previous]]) + bias)   against   sum of min(p, q) at that position
 
 It never reads the drafted token itself. Positions weigh as the engine reaches them, and the texts
-are ones that the backbone never saw.
+are answers that the backbone never saw.
 
 Rule: the anchor's row drafts the first position (vLLM's ``sample_from_anchor``, its default), the
 mask token behind it the second. The backbone begins with DFlash's weights, whose anchor row was
