@@ -22,8 +22,10 @@ BIN := .venv/bin
 BIN033 := .venv-033/bin
 # vLLM keeps what it learnt of a model's class under a name that both versions share.
 PYTEST033 := VLLM_CACHE_ROOT="$(CURDIR)/.venv-033/cache" $(BIN033)/pytest
-# Fast ones first. The benchmarks are `make bench`.
-TESTS := $(wildcard $(addprefix tests/,unit contract kernels engine))
+# Two workers for two cores. Tests of one file share engines and stay together; the engine tests,
+# the longest, come first. The benchmarks are `make bench`.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+TESTS := $(wildcard $(addprefix tests/,engine kernels contract unit))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-033 demo drafters test test-033 test-full bench check lock clean
@@ -32,7 +34,7 @@ help:
 	@echo "make demo       set up, then run a real model in three arms and compare them (minutes);"
 	@echo "                DRAFTER=name takes another drafter, TEMPERATURE=0 another temperature"
 	@echo "make drafters   train the package's drafters anew, or DRAFTER=name (hours)"
-	@echo "make test       set up, check, then the tests: fast ones first"
+	@echo "make test       set up, check, then the tests, on two cores"
 	@echo "make test-033   the engine tests on vLLM 0.33.0, set up as far as a CPU can run it"
 	@echo "make test-full  what make test leaves out for its length"
 	@echo "make bench      the benchmarks"
@@ -67,11 +69,11 @@ check: setup
 	$(BIN)/mypy
 
 test: check setup-033
-	$(BIN)/pytest $(TESTS)
-	$(PYTEST033) -m smoke tests/engine
+	$(BIN)/pytest $(PARALLEL) $(TESTS)
+	$(PYTEST033) $(PARALLEL) -m smoke tests/engine
 
 test-033: setup-033
-	$(PYTEST033) tests/engine
+	$(PYTEST033) $(PARALLEL) tests/engine
 
 test-full: setup
 	$(BIN)/pytest -m full tests
