@@ -11,7 +11,7 @@ import pytest
 from tests.engine.grading import graded
 from tests.engine.harness import FIXED_COSTS, STEPS, Engine, speculation, verified_share
 from vllm_av.demo.checkpoint import smollm2
-from vllm_av.demo.drafter import DRAFTERS, carried, checkpoint
+from vllm_av.demo.drafter import DRAFTERS, checkpoint
 from vllm_av.demo.prompts import choose
 from vllm_av.drafters import TYPES, Head
 from vllm_av.scorers.by_drafter import choose as by_drafter
@@ -42,7 +42,7 @@ def alone() -> Callable[[str], tuple[list[list[int]], list[list[int]]]]:
     return answers
 
 
-@pytest.mark.parametrize("name", [name for name in DRAFTERS if carried(name).exists()])
+@pytest.mark.parametrize("name", DRAFTERS)
 def test_the_target_says_what_it_says_alone(
     name: str, alone: Callable[[str], tuple[list[list[int]], list[list[int]]]]
 ) -> None:

@@ -1,6 +1,6 @@
 """What a trainer takes for the engine's drafts are the engine's drafts.
 
-Each drafter of the package that this room trains on SmolLM2's states drafts greedily in the
+Each carried drafter that :mod:`vllm_av.training` trains on SmolLM2's states drafts greedily in the
 engine, in float32; the trainer's module, with the same weights and the target's states by
 transformers, drafts the same tokens.
 """
@@ -107,7 +107,7 @@ DRAFTERS: dict[str, Callable[[dict[str, Tensor], Tensor, Tensor], Drafts]] = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in DRAFTERS if carried(name).exists()])
+@pytest.mark.parametrize("name", DRAFTERS)
 @torch.inference_mode()
 def test_the_engine_drafts_what_training_drafts(
     name: str, target: str, prompts: list[list[int]]
