@@ -1,9 +1,11 @@
 """Takes a drafter that was trained over into the package's data.
 
-Rule: all of its files or none; a drafter that is not whole leaves the package as it is.
+Rule: none of its files is renamed before all are written, and the weights are the last; a drafter
+that is not whole leaves the package as it is.
 """
 
 import shutil
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -27,9 +29,7 @@ def install(name: str, work: Path) -> None:
     drafter = find(name)
     made = work / drafter.folder
     _require_whole(drafter, work)
-    names = [CONFIG, WEIGHTS, _TRAINING]
-    if drafter.own_target:
-        names += TOKENIZER
+    names = [CONFIG, _TRAINING, *(TOKENIZER if drafter.own_target else ()), WEIGHTS]
     package = Path(str(files("vllm_av")))
     carried = package / "data" / drafter.folder
     is_new = not carried.exists()
@@ -43,7 +43,8 @@ def install(name: str, work: Path) -> None:
                 shutil.copyfile(made / each, part)
     except TrainingError:
         if is_new:
-            carried.rmdir()
+            with suppress(OSError):  # some of it has got its name
+                carried.rmdir()
         raise
     print(f"wrote {', '.join(names)} of {name} into {carried}{_to_write(package, name, work)}")
 

@@ -31,7 +31,11 @@ def written(final: Path) -> Iterator[Path]:
 
 @contextmanager
 def all_written(*finals: Path) -> Iterator[list[Path]]:
-    """As :func:`written`, of several files: they get their final names together, or none does."""
+    """As :func:`written`, of several files: none is renamed before all are written.
+
+    They are renamed one after the other, in their order: an error or a kill in between leaves the
+    first of them new and the others as they were.
+    """
     parts = [part_of(final) for final in finals]
     try:
         yield parts

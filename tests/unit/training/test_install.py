@@ -154,3 +154,37 @@ def test_a_new_drafter_that_cannot_be_written_leaves_no_folder(
     with pytest.raises(TrainingError, match="AV-TRAINING-WRITE"):
         install("eagle", work)
     assert not carried.exists()
+
+
+def test_the_weights_get_their_name_last(
+    carried: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = []
+    replace = Path.replace
+
+    def told(part: Path, final: Path) -> Path:
+        named.append(final.name)
+        return replace(part, final)
+
+    monkeypatch.setattr(Path, "replace", told)
+    install("eagle", work)
+    assert (sorted(named), named[-1]) == (NAMES, "model.safetensors")
+
+
+def test_a_new_drafter_that_is_cut_short_between_two_names_is_told(
+    carried: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in carried.iterdir():
+        file.unlink()
+    carried.rmdir()
+    replace = Path.replace
+
+    def refused(part: Path, final: Path) -> Path:
+        if final.name == "model.safetensors":
+            raise PermissionError(13, "Permission denied", str(part), None, str(final))
+        return replace(part, final)
+
+    monkeypatch.setattr(Path, "replace", refused)
+    with pytest.raises(TrainingError, match=r"AV-TRAINING-WRITE.*Permission denied"):
+        install("eagle", work)
+    assert sorted(file.name for file in carried.iterdir()) == ["config.json", "training.json"]
