@@ -3,8 +3,8 @@
 ``measure NAME`` gives a drafter's acceptance in the real engine, ``install`` takes what was trained
 over into the package.
 
-Rule: a stage is a module of this room with ``run(work)``, imported only when it is wanted; it does
-nothing where what it makes is whole, and goes on where it was killed.
+Rule: a stage is a module of this package with ``run(work)``, imported only when it is wanted; it
+does nothing where what it makes is whole, and goes on where it was killed.
 """
 
 import argparse
@@ -26,7 +26,7 @@ _EXIT_INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Stage:
-    """What a module of this room makes.
+    """What a module of this package makes.
 
     Args:
         text: for a reader.
@@ -47,14 +47,14 @@ STAGES = {
     "mtp": Stage("a small target with its MTP layer"),
     "draft-model": Stage("the small draft model", ("features",)),
 }
-"""By name, which is the module's."""
+"""By name, in which the module has ``_`` for each ``-``."""
 
 
 def make(stage: str, work: Path) -> None:
     """Run ``stage`` after all that it needs."""
     for needed in STAGES[stage].needs:
         make(needed, work)
-    module = _module(stage)
+    module = stage.replace("-", "_")
     with alone(work, module):
         import_module(f"vllm_av.training.{module}").run(work)
 
@@ -94,7 +94,7 @@ def _main() -> None:
 
         run(work, options.name, options.checkpoint)
         return
-    for name in STAGES if options.verb == "all" else [options.verb.replace("_", "-")]:
+    for name in STAGES if options.verb == "all" else [options.verb]:
         make(name, work)
 
 
@@ -107,19 +107,13 @@ def _parser() -> _Parser:
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("all", help="every drafter", parents=[after])
     for name, stage in STAGES.items():
-        # Its module's name is what carried papers call it by.
-        aliases = [_module(name)] if _module(name) != name else []
-        verbs.add_parser(name, help=stage.text, parents=[after], aliases=aliases)
+        verbs.add_parser(name, help=stage.text, parents=[after])
     measured = verbs.add_parser("measure", help="acceptance in the real engine", parents=[after])
     measured.add_argument("name", choices=DRAFTERS)
     measured.add_argument("--checkpoint", type=_folder, help="folder; the package's own by default")
     installed = verbs.add_parser("install", help="take it over into the package", parents=[after])
     installed.add_argument("name", choices=DRAFTERS)
     return parser
-
-
-def _module(stage: str) -> str:
-    return stage.replace("-", "_")
 
 
 def _folder(text: str) -> Path:

@@ -60,19 +60,12 @@ def test_the_folder_stands_before_or_behind_the_stage(
     assert made == [("draft-model", tmp_path)]
 
 
-def test_a_stage_answers_to_its_modules_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: list[tuple[str, Path]]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["training", "draft_model", "--work", str(tmp_path)])
-    stages.main()
-    assert made == [("draft-model", tmp_path)]
-
-
 @pytest.mark.parametrize(
     "words",
     [
         [],
         ["eagel"],
+        ["draft_model"],
         ["install", "nothing"],
         ["mtp", "--work", ""],
         ["--work", " ", "mtp"],
