@@ -14,7 +14,7 @@ All starts of a batch run side by side, so a step's keys are stored by position.
 Rule: a step sees what it would see in the engine, and nothing more.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -105,13 +105,10 @@ class Layer(nn.Module):
     Args:
         width: of attention's inputs.
         intermediate: units of the MLP.
-        norms: names of norms that come before; a saved optimiser knows parameters by their order.
     """
 
-    def __init__(self, width: int, intermediate: int, norms: tuple[str, ...] = ()) -> None:
+    def __init__(self, width: int, intermediate: int) -> None:
         super().__init__()
-        for name in norms:
-            self.add_module(name, Norm(HIDDEN, EPSILON))
         self.self_attn = Attention(width)
         self.post_attention_layernorm = Norm(HIDDEN, EPSILON)
         self.mlp = Mlp(HIDDEN, intermediate)
@@ -123,7 +120,7 @@ class Layer(nn.Module):
         return out
 
 
-class OneLayerHead(nn.Module):
+class OneLayerHead(nn.Module, ABC):
     """One layer that drafts, behind ``fc``; its parameters have the names of the checkpoint."""
 
     fc: nn.Linear

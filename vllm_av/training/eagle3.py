@@ -21,14 +21,22 @@ from vllm_av.training.schedule import Schedule
 INTERMEDIATE = 896  # 8.0 MB in all
 
 
-class JoinedLayer(Layer):
-    """A layer whose attention reads two inputs, each with a norm of its own."""
-
-    input_layernorm: Norm
-    hidden_norm: Norm
+class Norms(nn.Module):
+    """A norm of the token's embedding and one of the state."""
 
     def __init__(self) -> None:
-        super().__init__(2 * HIDDEN, INTERMEDIATE, ("input_layernorm", "hidden_norm"))
+        super().__init__()
+        self.input_layernorm = Norm(HIDDEN, EPSILON)
+        self.hidden_norm = Norm(HIDDEN, EPSILON)
+
+
+# The norms are a base, so that their parameters come before Layer's: the norm of all gradients is
+# summed in the order of the parameters, and on it depend the last bits of what is trained.
+class JoinedLayer(Layer, Norms):
+    """A layer whose attention reads two inputs, each with a norm of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(2 * HIDDEN, INTERMEDIATE)
 
     def joined(self, embeds: Tensor, states: Tensor) -> Tensor:
         """``[..., H]`` and ``[..., H]`` to ``[..., 2 H]``."""

@@ -58,6 +58,32 @@ def test_side_by_side_is_one_by_one(
                 torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_the_parameters_keep_their_order() -> None:
+    """In it a gradient's norm is summed: another one trains other last bits."""
+    layer = [
+        *(f"self_attn.{name}_proj" for name in "qkvo"),
+        "post_attention_layernorm",
+        *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
+    ]
+    for kind, before, of_layer, after in (
+        (Eagle, ["fc"], [], []),
+        (
+            Eagle3,
+            ["fc_norm.0", "fc_norm.1", "fc_norm.2", "fc"],
+            ["input_layernorm", "hidden_norm"],
+            ["norm"],
+        ),
+    ):
+        within = [f"layers.0.{name}" for name in of_layer + layer]
+        expected = [f"{name}.weight" for name in before + within + after]
+        assert [name for name, _ in kind().named_parameters()] == expected
+
+
+def test_a_head_without_its_own_parts_is_none() -> None:
+    with pytest.raises(TypeError, match=r"abstract methods.* joined.* layer.* states"):
+        OneLayerHead()  # type: ignore[abstract]
+
+
 def test_the_window_is_the_answer_as_far_as_its_drafts_are_compared(batch: SequenceBatch) -> None:
     window = Window.of(batch)
     # From the prompt's last token to the last whose draft is compared at a token before the end.
