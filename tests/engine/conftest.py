@@ -1,4 +1,4 @@
-"""Real engines for the tests of this folder, started once each and shared by the whole session.
+"""Real engines for the tests of this folder, started once each and shared by all tests of a worker.
 
 Rule: an engine runs in this process, float32, one thread, so that equal inputs give equal tokens;
 a test that changes an engine's cost tables or methods puts them back.

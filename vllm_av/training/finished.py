@@ -1,7 +1,10 @@
 """Whether a folder holds a drafter as its stage writes it.
 
-Rule: weights are read to their end and config and weights fit each other, so that what is found
-here is not found by vLLM, which names neither the file nor what is wrong with it.
+vLLM, which loads it otherwise, names neither the file nor what is wrong with it.
+
+Rule: every file is there; the weights are read to their end and finite; the config has the
+drafter's architecture, and the weights' reduced vocabulary, number of layers, and hidden and
+intermediate size. No other name or shape is looked at.
 """
 
 from pathlib import Path
