@@ -49,7 +49,7 @@ def test_against_vllms_own(benchmark: Any, dtype: torch.dtype, temperature: floa
     for rows in logits:
         rows[:, 7] = rows.logsumexp(-1) + torch.empty(REQUESTS).uniform_(-2, 8)
     logits = [rows.to(dtype) for rows in logits]
-    heat, out = torch.full((REQUESTS,), temperature), torch.zeros(REQUESTS, STEPS)
+    temperatures, out = torch.full((REQUESTS,), temperature), torch.zeros(REQUESTS, STEPS)
     mapping = torch.randperm(REQUESTS, dtype=torch.int32)
     accepted = torch.randint(0, STEPS + 1, (REQUESTS,), dtype=torch.int32)
     steps = [torch.tensor(k) for k in range(STEPS)]
@@ -65,7 +65,8 @@ def test_against_vllms_own(benchmark: Any, dtype: torch.dtype, temperature: floa
 
     def both() -> None:
         for k, rows in enumerate(logits):
-            timed(f"predict {k}", lambda e, k=k, x=rows: e.predict(x, mapping, steps[k], heat, out))
+            given = (rows, mapping, steps[k], temperatures, out)
+            timed(f"predict {k}", lambda e, given=given: e.predict(*given))
         refits = ours.refits
         what = "observe" if (len(times["ours, predict 0"]) % 10) else "observe and refit"
         timed(what, lambda e: e.observe(mapping, accepted + 1, STEPS - accepted))

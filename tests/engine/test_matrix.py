@@ -197,8 +197,8 @@ def test_its_kernels_are_compiled_and_agree_with_the_interpreter(
     engine = start(Cell(drafter, AUTO, 1), found, max_num_seqs=8, max_num_batched_tokens=CHUNK)
     cap_drafts(engine, 4, requests=3)
     params = [
-        SamplingParams(temperature=heat, max_tokens=8, ignore_eos=True, seed=1)
-        for heat in (0.0, 1.0, 0.7)
+        SamplingParams(temperature=temperature, max_tokens=8, ignore_eos=True, seed=1)
+        for temperature in (0.0, 1.0, 0.7)
     ]
     with compared() as report, engine.recorded() as steps:
         engine.generate(PROMPTS[:3], params)

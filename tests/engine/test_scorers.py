@@ -35,9 +35,9 @@ def test_the_top_probability_is_that_of_the_draft_logits(random_pair: tuple[str,
 
     def see(idx_mapping: torch.Tensor, *arguments: Any) -> None:
         logits = speculator.draft_logits[idx_mapping]
-        heat = speculator.temperature[idx_mapping, None, None]
+        temperature = speculator.temperature[idx_mapping, None, None]
         rows = speculator.draft_token_confidence_probs[: len(idx_mapping)]
-        seen.append(((logits / heat).softmax(-1).amax(-1), rows.clone()))
+        seen.append(((logits / temperature).softmax(-1).amax(-1), rows.clone()))
         observe(idx_mapping, *arguments)
 
     speculator.observe_verification = see

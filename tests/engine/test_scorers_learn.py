@@ -89,8 +89,10 @@ def test_inside_an_engine(engine: Engine) -> None:
     stream_recorder.record(engine.estimator, rounds.append)
     for seed in range(3):  # slots are used again, by requests at other temperatures
         params = [
-            SamplingParams(temperature=heat, max_tokens=8 + 3 * n, ignore_eos=True, seed=seed + n)
-            for n, heat in enumerate([0.0, 0.4, 1.0, 1.0, 1.7, 0.7])
+            SamplingParams(
+                temperature=temperature, max_tokens=8 + 3 * n, ignore_eos=True, seed=seed + n
+            )
+            for n, temperature in enumerate([0.0, 0.4, 1.0, 1.0, 1.7, 0.7])
         ]
         engine.generate([[n, seed, 5] for n in range(6)], params)
     assert_reference_learns_the_same(rounds)

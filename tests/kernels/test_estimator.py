@@ -35,12 +35,12 @@ class Traffic:
     law of the drafter's log-odds at temperature 1; a fickle one turns it round at times."""
 
     def __init__(
-        self, positions: int, heats: list[float], fickle: bool = False, slope: float = 0.7
+        self, positions: int, temperatures: list[float], fickle: bool = False, slope: float = 0.7
     ) -> None:
         self.rng = np.random.default_rng(0)
         self.positions, self.slope, self.fickle, self.steps = positions, slope, fickle, 0
-        self.heat = self.rng.choice(heats, SLOTS)
-        self.heats = heats
+        self.temperature = self.rng.choice(temperatures, SLOTS)
+        self.temperatures = temperatures
         self.mapping = np.zeros(0, np.int32)
         self.certainty = np.zeros((0, positions))
 
@@ -48,7 +48,7 @@ class Traffic:
         """The rows of each draft step, for requests of this step and a padded row."""
         rng, count = self.rng, int(self.rng.integers(SLOTS // 2, SLOTS))
         self.mapping = np.append(rng.permutation(SLOTS)[:count], -1).astype(np.int32)
-        self.heat[rng.integers(SLOTS)] = rng.choice(self.heats)
+        self.temperature[rng.integers(SLOTS)] = rng.choice(self.temperatures)
         self.certainty = np.zeros((count + 1, self.positions))
         for k in range(self.positions):
             rows = rng.normal(0, 1, (count + 1, VOCAB)).astype(np.float32)
@@ -80,7 +80,13 @@ def run(traffic: Traffic, steps: int, *estimators: Any) -> list[np.ndarray]:
     for _ in range(steps):
         for k, rows in traffic.draft():
             for estimator, out in zip(estimators, outs, strict=True):
-                arrays = (rows, traffic.mapping, np.array(k), traffic.heat.astype(np.float32), out)
+                arrays = (
+                    rows,
+                    traffic.mapping,
+                    np.array(k),
+                    traffic.temperature.astype(np.float32),
+                    out,
+                )
                 if isinstance(estimator, ReferenceEstimator):
                     estimator.predict(*arrays)
                 else:
@@ -231,17 +237,17 @@ def test_features(dtype: torch.dtype, vocab: int) -> None:
     logits[10] = 3.0
     logits[11, [0, -1]] = 90.0
     logits = logits.to(dtype)
-    heat = torch.tensor([0.0, 1.0, 0.01, 0.3, 2.0, 0.7, 0.1, 1.5]).repeat(6)
+    temperature = torch.tensor([0.0, 1.0, 0.01, 0.3, 2.0, 0.7, 0.1, 1.5]).repeat(6)
     estimator = OnlineEstimator(DEFAULT, count, 1, CPU)
     out = torch.zeros(count, 1)
-    estimator.predict(logits, torch.arange(count), torch.tensor(0), heat, out)
-    expected = features(logits.double().numpy(), heat.numpy())
+    estimator.predict(logits, torch.arange(count), torch.tensor(0), temperature, out)
+    expected = features(logits.double().numpy(), temperature.numpy())
     np.testing.assert_allclose(estimator.features[:, 0], expected, atol=1e-5)
     np.testing.assert_allclose(out[:, 0], sigmoid(0.5 * expected - 0.2), atol=1e-5)
     assert np.isnan(expected).nonzero()[0].tolist() == [5, 6, 7]
     top = torch.full((count, 1), -1.0)
-    score_top_probability(logits, torch.arange(count), torch.tensor(0), heat, top)
-    shown = logits.double() / torch.where(heat > 0, heat, 1.0)[:, None]
+    score_top_probability(logits, torch.arange(count), torch.tensor(0), temperature, top)
+    shown = logits.double() / torch.where(temperature > 0, temperature, 1.0)[:, None]
     shown = shown.softmax(-1).amax(-1)[~np.isnan(expected)]
     assert torch.isnan(top[:, 0]).nonzero().flatten().tolist() == [5, 6, 7]
     np.testing.assert_allclose(top[~np.isnan(expected), 0], shown, atol=1e-6)
@@ -249,13 +255,13 @@ def test_features(dtype: torch.dtype, vocab: int) -> None:
 
 def test_rows_of_a_whole_block_and_of_one_step() -> None:
     logits, mapping = torch.randn(2 * 3, 500), torch.tensor([4, 2])
-    heat = torch.rand(6) + 0.3
+    temperature = torch.rand(6) + 0.3
     whole, one = (OnlineEstimator(DEFAULT, 6, 3, CPU) for _ in range(2))
     outs = torch.full((2, 4, 3), -1.0)
     steps = torch.arange(3).repeat(2)
-    whole.predict(logits, mapping.repeat_interleave(3), steps, heat, outs[0])
+    whole.predict(logits, mapping.repeat_interleave(3), steps, temperature, outs[0])
     for k in range(3):
-        one.predict(logits[k::3], mapping, torch.tensor(k), heat, outs[1])
+        one.predict(logits[k::3], mapping, torch.tensor(k), temperature, outs[1])
     assert torch.equal(outs[0], outs[1])
     assert (outs[:, 2:] == -1.0).all()
     assert torch.equal(whole.features, one.features)

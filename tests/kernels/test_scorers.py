@@ -74,8 +74,8 @@ def test_predictions(block: bool, dtype: torch.dtype, case: tuple[Scorer, Any]) 
     for (row, step), scores in zip(rows, logits.double().numpy(), strict=True):
         if slots[row] < 0:
             continue
-        heat = float(temperature[slots[row]]) or 1.0
-        exp = np.exp((scores - scores.max()) / heat)
+        divisor = float(temperature[slots[row]]) or 1.0
+        exp = np.exp((scores - scores.max()) / divisor)
         expected[row, step] = expect(exp / exp.sum())
     live = [row for row, slot in enumerate(slots) if slot >= 0]
     np.testing.assert_allclose(out[live].numpy(), expected[live], atol=1e-6)

@@ -1,4 +1,4 @@
-"""The edge of this room: what a broken file or file system answers becomes one line.
+"""The edge of this package: what a broken file or file system answers becomes one line.
 
 Rule: every public verb is wrapped in it, so that no file, whatever it holds, ends in a traceback.
 """

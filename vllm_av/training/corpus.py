@@ -121,7 +121,8 @@ class _Engine:
         prompt = self._tokenizer.encode(opening)
         drawn = [(seed + (again << 20), 1.0) for again in range(_INVENTED) for seed in seeds]
         answers = self.generate(
-            [prompt] * len(drawn), [(seed, warmth, _INVENTION_TOKENS) for seed, warmth in drawn]
+            [prompt] * len(drawn),
+            [(seed, temperature, _INVENTION_TOKENS) for seed, temperature in drawn],
         )
         ended = [ids for ids in answers if ids[-1] == self._tokenizer.eos_token_id]
         texts = [self._tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in ended]

@@ -1,4 +1,4 @@
-"""The parts of a Llama layer, of which every model of this room is built.
+"""The parts of a Llama layer, of which every model of this package is built.
 
 Rule: parameters have the checkpoint's names. What a drafter's own file adds is what sets it apart:
 the type in which a product or a norm is computed, and what its attention sees.

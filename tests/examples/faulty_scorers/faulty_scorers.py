@@ -12,9 +12,9 @@ class Looks(Scorer):
     needs_drawn_tokens = True
 
     def predict(self, logits, idx_mapping, draft_step, temperature, out, drawn_tokens):  # type: ignore[no-untyped-def]
-        heat = temperature[idx_mapping.clamp(min=0)]
-        heat = torch.where(heat > 0, heat, 1.0)
-        q = (logits.float() / heat[:, None]).softmax(-1)
+        divisor = temperature[idx_mapping.clamp(min=0)]
+        divisor = torch.where(divisor > 0, divisor, 1.0)
+        q = (logits.float() / divisor[:, None]).softmax(-1)
         row = torch.arange(len(q))
         step = draft_step.expand(len(row))
         out[row, step] = q[row, drawn_tokens]

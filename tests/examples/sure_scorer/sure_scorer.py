@@ -20,9 +20,9 @@ class Sure(Scorer):
         self.steps = context.num_speculative_steps
 
     def predict(self, logits, idx_mapping, draft_step, temperature, out):  # type: ignore[no-untyped-def]
-        heat = temperature[idx_mapping.clamp(min=0)]  # -1 is padding, whose rows nobody reads
-        heat = torch.where(heat > 0, heat, 1.0)  # 0 is greedy
-        log_q = (logits.float() / heat[:, None]).log_softmax(-1)
+        divisor = temperature[idx_mapping.clamp(min=0)]  # -1 is padding, whose rows nobody reads
+        divisor = torch.where(divisor > 0, divisor, 1.0)  # 0 is greedy
+        log_q = (logits.float() / divisor[:, None]).log_softmax(-1)
         entropy = -(log_q.exp() * log_q).nan_to_num(0.0).sum(-1)  # 0 log 0 = 0
         row = torch.arange(len(entropy), device=entropy.device)
         if draft_step.dim():  # each request has all its tokens in a row

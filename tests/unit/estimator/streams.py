@@ -80,9 +80,9 @@ def tempered(
     """
     rng = np.random.default_rng(5)
     g = rng.normal(1.0, 1.5, (positions, atoms))
-    heat = rng.choice(temperatures, size=g.shape)
+    temperature = rng.choice(temperatures, size=g.shape)
     return Stream(
-        np.clip(g / heat, -CLAMP, CLAMP),
+        np.clip(g / temperature, -CLAMP, CLAMP),
         sigmoid(0.65 * g + intercept),
         np.full(g.shape, 1.0 / atoms),
     )

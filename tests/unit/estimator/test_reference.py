@@ -162,18 +162,18 @@ def test_one_row_per_request_or_k() -> None:
     """The rows of a step, and the rows of a whole block, come to the same."""
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 2, (2 * STEPS, 20))
-    slots, heat = np.array([3, 1]), rng.uniform(0.3, 2, SLOTS)
+    slots, temperature = np.array([3, 1]), rng.uniform(0.3, 2, SLOTS)
     numbers = EstimatorSettings(initial_intercepts=(0.1, -0.5, 2.0))
     one, whole = (ReferenceEstimator(numbers, SLOTS, STEPS) for _ in range(2))
     outs = np.zeros((2, 2, STEPS))
     for step in range(STEPS):
-        one.predict(logits[step::STEPS], slots, np.array(step), heat, outs[0])
+        one.predict(logits[step::STEPS], slots, np.array(step), temperature, outs[0])
     steps = np.tile(np.arange(STEPS), 2)
-    whole.predict(logits, np.repeat(slots, STEPS), steps, heat, outs[1])
+    whole.predict(logits, np.repeat(slots, STEPS), steps, temperature, outs[1])
     assert (outs[0] == outs[1]).all()
     assert (one.features == whole.features).all()
     expected = sigmoid(
-        0.5 * features(logits[:STEPS], np.full(STEPS, heat[3])) + np.array([0.1, -0.5, 2.0])
+        0.5 * features(logits[:STEPS], np.full(STEPS, temperature[3])) + np.array([0.1, -0.5, 2.0])
     )
     np.testing.assert_allclose(outs[0][0], expected)
     assert (one.features[[0, 2, 4, 5]] == 0.0).all()
