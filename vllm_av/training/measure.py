@@ -10,8 +10,10 @@ head, ``said`` is what that said of it on the average, and ``seen`` how many wer
 The head is only asked where verification is adaptive, so there it is, at costs for which every
 draft is worth it.
 
+``measure NAME`` keeps the rows with what they were measured by, and of which weights.
+
 Rule: a figure comes from vLLM's own counters and buffers, never from the trainer's idea of the
-engine.
+engine, and is not rounded.
 """
 
 import json
@@ -27,12 +29,14 @@ from vllm_av.demo.figures import Drafts
 from vllm_av.demo.probe import Probe
 from vllm_av.demo.settings import ENVIRONMENT
 from vllm_av.training.finished import check
-from vllm_av.training.prompts import WORKLOADS, held_out
+from vllm_av.training.prompts import HELD_OUT_EACH, WORKLOADS, held_out
 from vllm_av.training.whole import of_file, write_json
 
 STEPS = 5
+"""Drafts a step."""
 TEMPERATURES = (0.0, 1.0)
 _NEW_TOKENS = 64
+_DTYPE = "bfloat16"
 _TOKENS_A_STEP = 1024
 _OWN = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -76,7 +80,7 @@ def measure(
     config = json.loads((target / "config.json").read_text(encoding="utf-8"))
     llm = LLM(
         str(target),
-        dtype="bfloat16",
+        dtype=_DTYPE,
         seed=0,
         enforce_eager=True,
         enable_prefix_caching=False,
@@ -117,10 +121,9 @@ def figures(counted: list[int]) -> dict[str, Any]:
     steps, *accepted = counted
     return {
         "steps": steps,
-        "accepted": round(sum(accepted) / max(steps, 1), 3),
+        "accepted": sum(accepted) / max(steps, 1),
         "given": [
-            round(now / max(then, 1), 3)
-            for now, then in zip(accepted, [steps, *accepted], strict=False)
+            now / max(then, 1) for now, then in zip(accepted, [steps, *accepted], strict=False)
         ],
     }
 
@@ -130,8 +133,8 @@ def calibration(drafts: Drafts) -> dict[str, Any]:
     assert drafts.verified == drafts.scheduled
     return {
         "labels": [each.labels for each in drafts.positions],
-        "said": [round(each.predicted / max(each.labels, 1), 3) for each in drafts.positions],
-        "seen": [round(each.accepted / max(each.labels, 1), 3) for each in drafts.positions],
+        "said": [each.predicted / max(each.labels, 1) for each in drafts.positions],
+        "seen": [each.accepted / max(each.labels, 1) for each in drafts.positions],
     }
 
 
@@ -153,10 +156,28 @@ def run(work: Path, name: str, checkpoint: Path | None) -> None:
     folder = checkpoint or require_carried(name)
     check(find(name), folder)
     weights = of_file(folder / "model.safetensors")
-    rows = [{"weights": weights} | row for row in measure(name, checkpoint)]
-    path = work / f"acceptance-{name}-{weights[:12]}.json"
-    write_json(path, rows)
+    rows = measure(name, checkpoint)
+    path = kept(work, name, weights)
+    write_json(path, {"weights": weights} | settings() | {"rows": rows})
     print(f"kept in {path}")
+
+
+def kept(work: Path, name: str, weights: str) -> Path:
+    """Where :func:`run` keeps its rows of the weights with this SHA-256."""
+    return work / f"acceptance-{name}-{weights[:12]}.json"
+
+
+def settings() -> dict[str, Any]:
+    """How :func:`measure` measures, by vLLM's names; ``prompts`` are those of a workload."""
+    from vllm import __version__
+
+    return {
+        "vllm": __version__,
+        "dtype": _DTYPE,
+        "num_speculative_tokens": STEPS,
+        "prompts": HELD_OUT_EACH,
+        "max_tokens": _NEW_TOKENS,
+    }
 
 
 def _encoded(tokenizer: Any, workload: str, text: str) -> list[int]:

@@ -9,6 +9,7 @@ from vllm_av.training.measure import calibration, figures
 def test_figures_are_a_step_s_and_each_position_s_given_the_earlier_ones() -> None:
     row = figures([10, 6, 3, 0, 0, 0])
     assert row == {"steps": 10, "accepted": 0.9, "given": [0.6, 0.5, 0.0, 0.0, 0.0]}
+    assert figures([2501, 2500])["accepted"] == 2500 / 2501
 
 
 def test_calibration_is_the_mean_over_the_drafts_that_have_a_label() -> None:
