@@ -116,7 +116,7 @@ def finish(
         corpus.offsets[n + 1] - corpus.offsets[n] - corpus.prompt_lengths[n] for n in trained
     )
     about = {
-        "script": f"vllm_av.training, block drafters, version {VERSION}",
+        "version": VERSION,
         "target": "SmolLM2-135M-Instruct",
         "texts": len(trained),
         "generated_tokens": tokens,

@@ -13,7 +13,7 @@ from vllm_av.training.block_training import train
 from vllm_av.training.data import Corpus, open_corpus
 from vllm_av.training.whole import digest, is_made
 
-SHAPE = BackboneShape(layers=2, intermediate=368, target_layers=(1, 14, 26))  # 8.2 MB
+SHAPE = BackboneShape(layers=2, intermediate=368, target_layers=(1, 14, 26))  # 8.1 MB
 PLAN = BlockPlan(steps=7000, texts=4, anchors=32, rate=2e-3, anchor_drafts=False, anchor=0.5)
 
 

@@ -98,7 +98,7 @@ def run(work: Path) -> None:
         "requests": prompts.digest(),
         "left_out": corpus.left_out,
         "shape": asdict(SHAPE),
-        "sequences": _SEQUENCES,
+        "batch": _SEQUENCES,
         "seed": 0,
     }
     write_json(folder / "training.json", record | asdict(PLAN) | figures)

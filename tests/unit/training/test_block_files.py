@@ -66,4 +66,4 @@ def test_a_finished_drafter_can_be_read_back(tmp_path: Path) -> None:
     trained, _ = block_files.parts(corpus)
     lengths = [blocks.LENGTHS[number] - 4 for number in trained]  # without their prompts
     assert (told["texts"], told["generated_tokens"]) == (len(trained), sum(lengths))
-    assert told["loss"] == 1.5
+    assert (told["loss"], told["version"]) == (1.5, block_files.VERSION)
