@@ -25,7 +25,8 @@ from vllm_av.training.prompts import WORKLOADS, held_out
 REDUCED = 6144
 """Tokens of the reduced draft vocabulary."""
 
-_OTHERS = 1024  # tokens beside the frequent ones, drawn anew each step
+OTHERS = 1024
+"""Tokens beside the frequent ones, drawn anew each step."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Corpus:
         """
         others = (self.reduced < 0).nonzero()[:, 0]
         generator = torch.Generator().manual_seed(step)
-        drawn = others[torch.randperm(len(others), generator=generator)[:_OTHERS]]
+        drawn = others[torch.randperm(len(others), generator=generator)[:OTHERS]]
         bias = torch.zeros(len(self.vocabulary) + len(drawn))
         bias[len(self.vocabulary) :] = math.log(len(others) / max(len(drawn), 1))
         return torch.cat([self.vocabulary, drawn]), bias

@@ -34,12 +34,12 @@ SHAPE = Shape()
 TARGET = tiny_loop.LoopPlan(steps=700, matrix_rate=8e-3, rate=4e-3)
 LAYER = tiny_loop.LoopPlan(steps=300, matrix_rate=8e-3, rate=4e-3)
 DRAFTS = 5
-_TOKENS = 4096  # of a step of the target
+TOKENS = 4096  # of a step of the target
 _LENGTHS = (256, 256, 256, 512)  # of its windows, in turn
 _ROWS, _TOGETHER = 1024, 128  # that the target writes
-_PROMPT, _NEW = 128, 192  # tokens of such a row
-_GREEDY = 0.3  # part of the rows
-_ROWS_A_STEP = 8
+_PROMPT, NEW = 128, 192  # tokens of such a row
+GREEDY = 0.3  # part of the rows
+ROWS_A_STEP = 8
 _DECAY = 0.85  # of a draft step's weight, from one to the next
 
 
@@ -48,7 +48,7 @@ def run(work: Path) -> None:
     folder, parts = work / FOLDER, work / "mtp"
     parts.mkdir(parents=True, exist_ok=True)
     tokens, held_out = text(parts)
-    constants = (_TOKENS, _LENGTHS, _ROWS, _TOGETHER, _PROMPT, _NEW, _GREEDY, _ROWS_A_STEP, DRAFTS)
+    constants = (TOKENS, _LENGTHS, _ROWS, _TOGETHER, _PROMPT, NEW, GREEDY, ROWS_A_STEP, DRAFTS)
     wanted = digest("mtp", VERSION, SHAPE, TARGET, LAYER, constants, _of(tokens))
     if is_made(folder / "training.json", wanted):
         return
@@ -120,12 +120,12 @@ def train_target(
 
     def loss(step: int) -> tuple[Tensor, dict[str, float]]:
         length = _LENGTHS[step % len(_LENGTHS)]
-        rows = windows(tokens, _TOKENS // length, length + 1, step)
+        rows = windows(tokens, TOKENS // length, length + 1, step)
         value = _cross_entropy(model, rows)
         return value, {"cross_entropy": value.item()}
 
     named = ((name, each) for name, each in model.named_parameters() if "mtp_" not in name)
-    wanted = digest("target", VERSION, model.shape, plan, _TOKENS, _LENGTHS, _of(tokens))
+    wanted = digest("target", VERSION, model.shape, plan, TOKENS, _LENGTHS, _of(tokens))
     return tiny_loop.train(named, loss, plan, state, wanted, _said("target"))
 
 
@@ -139,20 +139,20 @@ def loss_over(model: TinyModel, tokens: Tensor) -> float:
 
 
 def own_rows(model: TinyModel, tokens: Tensor, path: Path) -> Tensor:
-    """Rows that the target continues, int64 ``[rows, _PROMPT + _NEW]``; kept in ``path``.
+    """Rows that the target continues, int64 ``[rows, _PROMPT + NEW]``; kept in ``path``.
 
     Raises:
         TrainingError: ``AV-TRAINING-WORK`` if ``path`` holds another target's.
     """
     weights = [_of(each) for name, each in model.state_dict().items() if "mtp_" not in name]
-    sizes = (_ROWS, _TOGETHER, _PROMPT, _NEW, _GREEDY)
+    sizes = (_ROWS, _TOGETHER, _PROMPT, NEW, GREEDY)
     claim(path, digest("rows", VERSION, sizes, _of(tokens), weights))
     if not path.exists():
         groups = []
         for group in range(_ROWS // _TOGETHER):
             prompts = windows(tokens, _TOGETHER, _PROMPT, 10**6 + group)
-            greedy = torch.arange(_TOGETHER) < _GREEDY * _TOGETHER
-            groups.append(continued(model, prompts, _NEW, greedy, group))
+            greedy = torch.arange(_TOGETHER) < GREEDY * _TOGETHER
+            groups.append(continued(model, prompts, NEW, greedy, group))
             print(f"rows {(group + 1) * _TOGETHER}/{_ROWS}", flush=True)
         _save(path, torch.cat(groups).numpy().astype(np.int16))
     return torch.from_numpy(reading.array(path).astype(np.int64))
@@ -192,13 +192,13 @@ def train_layer(
     """
 
     def loss(step: int) -> tuple[Tensor, dict[str, float]]:
-        batch = rows[torch.randint(0, len(rows), (_ROWS_A_STEP,))]
+        batch = rows[torch.randint(0, len(rows), (ROWS_A_STEP,))]
         drafts = 3 if step < plan.steps // 2 else DRAFTS
         accepted, value = draft_loss(model, batch, drafts)
         return value, {f"accepted_{number}": each for number, each in enumerate(accepted)}
 
     named = ((name, each) for name, each in model.named_parameters() if "mtp_" in name)
-    wanted = digest("layer", VERSION, model.shape, plan, _ROWS_A_STEP, DRAFTS, _of(rows))
+    wanted = digest("layer", VERSION, model.shape, plan, ROWS_A_STEP, DRAFTS, _of(rows))
     return tiny_loop.train(named, loss, plan, state, wanted, _said("layer"))
 
 

@@ -83,7 +83,7 @@ def test_the_sampled_loss_is_the_whole_one_where_every_token_is_taken() -> None:
 
 
 def test_a_drawn_token_stands_for_those_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "_OTHERS", 2)
+    monkeypatch.setattr(data, "OTHERS", 2)
     tokens, bias = _corpus().some_tokens(step=3)
     assert tokens[:30].tolist() == list(range(30))
     assert len(tokens) == 32

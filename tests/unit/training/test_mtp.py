@@ -118,7 +118,7 @@ def _text() -> torch.Tensor:
 def test_a_short_run_learns_and_leaves_the_rest_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mtp, "_TOKENS", 256)
+    monkeypatch.setattr(mtp, "TOKENS", 256)
     monkeypatch.setattr(mtp, "_LENGTHS", (32,))
     model, tokens = _model(), _text()
     before = mtp.loss_over(model, tokens)
@@ -144,7 +144,7 @@ def test_a_short_run_learns_and_leaves_the_rest_alone(
 
 
 def test_rows_are_the_ones_of_their_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in (("_ROWS", 4), ("_TOGETHER", 2), ("_PROMPT", 8), ("_NEW", 3)):
+    for name, size in (("_ROWS", 4), ("_TOGETHER", 2), ("_PROMPT", 8), ("NEW", 3)):
         monkeypatch.setattr(mtp, name, size)
     model, path = _model(), tmp_path / "rows.npy"
     rows = mtp.own_rows(model, _text(), path)
