@@ -1,35 +1,43 @@
-"""``python -m ci.acceptance``: write what the carried drafters' papers measured into the README.
+"""``python -m ci.acceptance``: write what was measured of the carried drafters into the README.
 
 The bar of a drafter: on two workloads or more, 1.0 drafts accepted a step at temperature 0 and 0.8
 at temperature 1.
 
-Rule: the figures stand in each drafter's ``PROVENANCE.md`` alone; a test compares.
+Rule: the figures stand in each drafter's ``acceptance.json`` alone, as ``python -m vllm_av.training
+measure`` left them, and decide unrounded; a test compares.
 """
 
-import re
+import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from ci.readme import write
 from vllm_av.demo.drafter import DRAFTERS, Drafter, carried
 
+NAME = "acceptance.json"
 BEGIN, END = "<!-- written by python -m ci.acceptance -->\n", "<!-- end of the acceptance -->\n"
 WORKLOADS = ("humaneval", "docs", "instructions", "code")
 BAR = (1.0, 0.8)
 """At temperature 0 and at temperature 1."""
 ENOUGH = 2
 WITHOUT_BAR = ("draft_model",)
-_ROW = re.compile(r"^\| (\w+) \| ([01]) \| (\d\.\d+) \|", re.MULTILINE)
 
+Measured = Mapping[str, Any]
+"""What ``acceptance.json`` says."""
 Figures = Mapping[tuple[str, int], float]
 """Workload and temperature -> drafts accepted a step."""
 
 
-def figures(paper: str) -> Figures:
-    """Those of a ``PROVENANCE.md``; of two tables, those of the first."""
-    found: dict[tuple[str, int], float] = {}
-    for workload, temperature, accepted in _ROW.findall(paper):
-        found.setdefault((workload, int(temperature)), float(accepted))
+def measured(folder: Path) -> Measured:
+    """What was measured of the drafter that is carried in ``folder``."""
+    found: Measured = json.loads((folder / NAME).read_text(encoding="utf-8"))
     return found
+
+
+def figures(found: Measured) -> Figures:
+    """Drafts accepted a step."""
+    return {(row["workload"], round(row["temperature"])): row["accepted"] for row in found["rows"]}
 
 
 def met(found: Figures) -> list[str]:
@@ -37,7 +45,7 @@ def met(found: Figures) -> list[str]:
     return [
         workload
         for workload in WORKLOADS
-        if all(found[workload, heat] >= least for heat, least in enumerate(BAR))
+        if all(found[workload, temperature] >= least for temperature, least in enumerate(BAR))
     ]
 
 
@@ -55,14 +63,11 @@ def section() -> str:
 
 
 def _rows() -> Iterator[tuple[str, ...]]:
-    papers: dict[str, list[Drafter]] = {}
+    folders: dict[str, list[Drafter]] = {}
     for drafter in DRAFTERS.values():
-        papers.setdefault(drafter.folder, []).append(drafter)
-    for first, *others in papers.values():
-        paper = carried(first.name) / "PROVENANCE.md"
-        if not paper.exists():
-            continue
-        found = figures(paper.read_text(encoding="utf-8"))
+        folders.setdefault(drafter.folder, []).append(drafter)
+    for first, *others in folders.values():
+        found = figures(measured(carried(first.name)))
         cells = (f"{found[name, 0]:.2f}, {found[name, 1]:.2f}" for name in WORKLOADS)
         names = ", ".join(f"`{each.name}`" for each in (first, *others))
         bar = "none set" if first.method in WITHOUT_BAR else verdict(found)

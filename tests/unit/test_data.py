@@ -1,14 +1,18 @@
 """The drafters that the package carries: their size, and that they are what their papers say."""
 
 import hashlib
+import itertools
 import json
+import operator
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vllm_av.demo.drafter import DRAFTERS, carried
+from ci import acceptance, provenance
+from ci.papers import PAPERS
+from vllm_av.demo.drafter import DRAFTERS, Drafter, carried
 
 MEGABYTE = 1_000_000
 FOLDERS = sorted(folder for folder in carried("eagle").parent.iterdir() if folder.is_dir())
@@ -18,6 +22,13 @@ LISTED = re.compile(r"^    ([0-9a-f]{64})  (\S+)$", re.MULTILINE)
 @pytest.fixture(params=FOLDERS, ids=lambda folder: folder.name)
 def folder(request: pytest.FixtureRequest) -> Path:
     return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def drafter(folder: Path) -> Drafter:
+    """The one whose paper lies there."""
+    (name,) = (name for name in provenance.NAMES if carried(name) == folder)
+    return DRAFTERS[name]
 
 
 @pytest.fixture
@@ -40,8 +51,8 @@ def test_all_of_them_together_are_small() -> None:
     assert sum(sizes.values()) <= 40 * MEGABYTE, sizes
 
 
-def test_each_of_them_can_be_asked_for() -> None:
-    assert set(FOLDERS) <= {carried(name) for name in DRAFTERS}
+def test_each_of_them_can_be_asked_for_and_whatever_can_be_is_there() -> None:
+    assert set(FOLDERS) == {carried(name) for name in DRAFTERS}
 
 
 def test_the_paper_lists_every_file_with_its_digest(folder: Path) -> None:
@@ -53,6 +64,35 @@ def test_the_paper_lists_every_file_with_its_digest(folder: Path) -> None:
         if file.name != "PROVENANCE.md"
     }
     assert found == listed
+    assert {"acceptance.json", "config.json", "model.safetensors", "training.json"} <= set(found)
+
+
+def test_the_paper_is_what_the_carried_files_say(folder: Path, drafter: Drafter) -> None:
+    minutes = provenance.minutes_of(folder)
+    assert minutes is not None
+    written = (folder / "PROVENANCE.md").read_text()
+    assert written == provenance.paper(drafter, minutes), "run: python -m ci.provenance"
+
+
+def test_the_script_still_makes_what_is_carried(folder: Path, drafter: Drafter) -> None:
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    training = json.loads((folder / "training.json").read_text(), parse_constant=refuse)
+    assert training["version"] == PAPERS[drafter.method].version
+    assert re.fullmatch("[0-9a-f]{64}", training["digest"])
+
+
+def test_what_is_carried_is_what_was_measured(folder: Path) -> None:
+    found = acceptance.measured(folder)
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert found["weights"] == digest
+    asked = {(name, temperature) for name in acceptance.WORKLOADS for temperature in (0, 1)}
+    assert acceptance.figures(found).keys() == asked
+    for row in found["rows"]:
+        # Each step that accepts a draft at a position accepted those before it.
+        chained = itertools.accumulate(row["given"], operator.mul)
+        assert row["accepted"] == pytest.approx(sum(chained), abs=0.005)
 
 
 def test_weights_are_bfloat16_and_finite(weights: dict[str, Any]) -> None:
