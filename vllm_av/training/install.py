@@ -46,7 +46,7 @@ def install(name: str, work: Path) -> None:
             with suppress(OSError):  # some of it has got its name
                 carried.rmdir()
         raise
-    print(f"wrote {', '.join(names)} of {name} into {carried}{_to_write(package, name, work)}")
+    print(f"wrote {', '.join(names)} of {name} into {carried}{_to_write(package, drafter, work)}")
 
 
 def stage_of(drafter: Drafter) -> str:
@@ -79,11 +79,11 @@ def _nothing(given: str, fix: str) -> TrainingError:
     )
 
 
-def _to_write(package: Path, name: str, work: Path) -> str:
-    """What is to be written next, in a checkout."""
+def _to_write(package: Path, drafter: Drafter, work: Path) -> str:
+    """What is to be written next, in a checkout: one paper for all that a stage makes."""
     if not (package.parent / "ci" / "provenance.py").is_file():
         return ""
+    paper = f"python -m ci.provenance {stage_of(drafter)} --minutes M --work {work}"
     return (
-        f"; now write its PROVENANCE.md (python -m ci.provenance {name} --minutes M --work {work}) "
-        "and the README's table (python -m ci.acceptance)"
+        f"; now write its PROVENANCE.md ({paper}) and the README's table (python -m ci.acceptance)"
     )
