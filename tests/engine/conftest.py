@@ -18,7 +18,7 @@ import pytest
 
 from tests.engine import models
 from tests.engine.drafters import block
-from tests.engine.harness import Engine, speculation
+from tests.engine.harness import Engine, release_engines, speculation
 from tests.engine.smoke import SMOKE
 from vllm_av.demo.checkpoint import smollm2
 from vllm_av.demo.drafter import carried
@@ -41,6 +41,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 missing.discard(name)
     if missing and config.option.markexpr == "smoke":
         raise pytest.UsageError(f"tests/engine/smoke.py names no test: {', '.join(missing)}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def memory() -> Iterator[None]:
+    """What a file's engines held is free for the next file's."""
+    yield
+    release_engines()
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +79,7 @@ def start(target: str) -> Callable[..., Engine]:
     @cache
     def engine(adaptive: bool, max_num_batched_tokens: int = 512) -> Engine:
         spec = speculation(str(carried("eagle")), "eagle", True) if adaptive else None
-        return Engine(target, spec, max_num_batched_tokens=max_num_batched_tokens)
+        return Engine(target, spec, max_num_batched_tokens=max_num_batched_tokens).keep()
 
     return engine
 

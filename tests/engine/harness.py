@@ -36,8 +36,10 @@ TOKENS = 16  # of each greedy request
 # cost c, drafts are worth verifying while their survival exceeds about 1 / (1 + c).
 FIXED_COSTS = {"none": 1e15, "some": 8.0, "almost all": 0.6}
 
-# An engine that is collected tears down the process group that all engines of a process share.
+# An engine that is collected tears down the process group that all engines of a process share:
+# all are kept, and those that have done their work give back their memory.
 _kept_alive: list[Any] = []
+_at_work: list["Engine"] = []
 
 
 class Step(NamedTuple):
@@ -51,6 +53,12 @@ class Step(NamedTuple):
         """Whether requests that had equally many drafts kept different numbers of them."""
         kept = {(s, a) for s, a in zip(self.scheduled, self.admitted, strict=True)}
         return any(s == t and a != b for s, a in kept for t, b in kept)
+
+
+def release_engines() -> None:
+    """Release all that nobody keeps."""
+    while _at_work:
+        _at_work.pop().release()
 
 
 def speculation(
@@ -111,6 +119,23 @@ class Engine:
         atexit.register(setattr, gc, "collect", lambda *_: 0)
         core = self.llm.llm_engine.engine_core.engine_core
         self.runner = core.model_executor.driver_worker.worker.model_runner
+        _at_work.append(self)
+
+    def keep(self) -> "Engine":
+        """Leave it running beyond the file whose tests have started it."""
+        _at_work.remove(self)
+        return self
+
+    def release(self) -> None:
+        """Give back the memory of its weights and its KV cache; it cannot generate any more."""
+        drafter = getattr(self.runner.speculator, "model", None)
+        models = [self.runner.model] if drafter is None else [self.runner.model, drafter]
+        for layer in (layer for model in models for layer in model.modules()):
+            layer.__dict__.pop("cpu_linear", None)  # holds a copy of the weights, packed
+            for weight in layer.parameters(recurse=False):
+                weight.untyped_storage().resize_(0)
+        for cache in self.runner.kv_caches:
+            cache.untyped_storage().resize_(0)
 
     @property
     def adaptive(self) -> bool:

@@ -3,13 +3,20 @@
 Rule: nothing here depends on how good a drafter is, but that the target accepts some of its drafts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
 
 from tests.engine.grading import graded
-from tests.engine.harness import FIXED_COSTS, STEPS, Engine, speculation, verified_share
+from tests.engine.harness import (
+    FIXED_COSTS,
+    STEPS,
+    Engine,
+    release_engines,
+    speculation,
+    verified_share,
+)
 from vllm_av.demo.checkpoint import smollm2
 from vllm_av.demo.drafter import DRAFTERS, checkpoint
 from vllm_av.demo.prompts import choose
@@ -20,8 +27,15 @@ from vllm_av.seams.scorer import type_of
 ROWS = {row.name: row for row in TYPES}
 REQUESTS = 3
 TOKENS = 24
-# Of three requests the caches are small, and all engines of a session are kept alive.
+# Of three requests the caches are small.
 SMALL = {"max_num_seqs": REQUESTS, "kv_cache_memory_bytes": 96 << 20}
+
+
+@pytest.fixture(autouse=True)
+def memory() -> Iterator[None]:
+    """Each test has engines of its own, and there are too many of them to keep."""
+    yield
+    release_engines()
 
 
 @pytest.fixture(scope="module")

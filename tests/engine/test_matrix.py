@@ -20,7 +20,7 @@ from tests.engine import models
 from tests.engine.drafters import TYPES
 from tests.engine.drafters.target import Pair
 from tests.engine.grading import graded, totals
-from tests.engine.harness import Engine, Step, assert_trimmed, speculation
+from tests.engine.harness import Engine, Step, assert_trimmed, release_engines, speculation
 from tests.engine.matrix import AUTO, FIXED, HEAD, Cell, cells
 from tests.engine.sampling import (
     LENGTH,
@@ -50,6 +50,13 @@ ROOM = 0.88  # share of the drafts: the last position is to have labels too
 LABELS = 400  # of each position at least: the error of a mean is then at most .025
 ROUND = 10  # decode steps from refit to refit
 EARLY = 5  # refits before predictions count
+
+
+@pytest.fixture(autouse=True)
+def memory() -> Iterator[None]:
+    """Each test has engines of its own, and there are too many of them to keep."""
+    yield
+    release_engines()
 
 
 @pytest.fixture(scope="module")
