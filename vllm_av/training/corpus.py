@@ -31,11 +31,14 @@ def run(work: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if belongs(folder):
         return
+    everything = parts(folder)
+    there = sum(part.exists() for part in everything)
+    print(f"corpus: {there} of {len(everything)} parts are there; a part takes minutes", flush=True)
     smollm2()  # converted once, before two processes want it
     together(
         "vllm_av.training.corpus",
         [[str(folder), str(share)] for share in range(_PROCESSES)],
-        ENVIRONMENT | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
+        ENVIRONMENT | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "WARNING"},
     )
     join(folder)
 

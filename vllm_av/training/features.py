@@ -46,6 +46,9 @@ def run(work: Path) -> None:
             _empty(path, _size(work))
         except OSError as error:
             raise unwritable(path, error) from error
+    marks = (folder / "done.bin").read_bytes()
+    there = len(marks) - marks.count(0)
+    print(f"features: {there} of {len(marks)} batches are there", flush=True)
     together(
         "vllm_av.training.features",
         [[str(work), str(path), str(share)] for share in range(_PROCESSES)],

@@ -93,8 +93,8 @@ def test_figures_of_one_checkpoint_leave_those_of_another(
         measure.run(tmp_path, "eagle", folder)
         digests.append(hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest())
     kept = sorted(tmp_path.glob("acceptance-eagle-*.json"))
-    rows = [row for path in kept for row in json.loads(path.read_text())]
-    assert sorted(row["weights"] for row in rows) == sorted(digests[:2])
+    records = [json.loads(path.read_text()) for path in kept]
+    assert sorted(record["weights"] for record in records) == sorted(digests[:2])
 
 
 def test_an_engine_that_took_no_step_has_no_figures_to_divide() -> None:
