@@ -14,6 +14,7 @@ from vllm_av.demo.comparison import Comparison
 from vllm_av.demo.drafter import find
 from vllm_av.demo.figures import Coefficients, Load, Position
 from vllm_av.demo.settings import ENVIRONMENT, Arm, ask_text, serve_text
+from vllm_av.demo.verdict import NO_VERDICT, against, core_share
 
 _DRAFTS = (
     "A step is one pass of the target; tokens/step are those that a request gets from one. "
@@ -107,12 +108,19 @@ def sentences(comparison: Comparison) -> list[str]:
         if settings.temperature == 0:
             about.append(_same(none, fixed, adaptive))
         said += [f"{concurrency} in flight: {sentence}" for sentence in about]
+    if any(NO_VERDICT in sentence for sentence in said):
+        said.insert(
+            2,
+            "Where there is no verdict, the clock and core time disagree on which arm was faster: "
+            "the machine was busy, and the arms got unequal shares of a core. Run it again when "
+            "the machine is idle.",
+        )
     return said
 
 
 def _core(comparison: Comparison) -> str:
     loads = [load for result in comparison.arms.values() for load in result.loads]
-    share = min(1.0, *(load.cpu_seconds / load.seconds for load in loads))
+    share = min(map(core_share, loads))
     return (
         f"While they were measured, the arms had at least {share:.0%} of a core. The rest went to "
         "waiting and to other work on this machine: the more, the less the speeds say. The counts "
@@ -121,21 +129,12 @@ def _core(comparison: Comparison) -> str:
 
 
 def _speeds(none: Load, fixed: Load, adaptive: Load) -> str:
-    return (
-        f"fixed K {_against(fixed, none)} no speculation; adaptive verification "
-        f"{_against(adaptive, none)} no speculation and {_against(adaptive, fixed)} fixed K."
+    clauses = (
+        against(Arm.FIXED, fixed, Arm.NONE, none),
+        against(Arm.ADAPTIVE, adaptive, Arm.NONE, none),
+        against(Arm.ADAPTIVE, adaptive, Arm.FIXED, fixed),
     )
-
-
-def _against(load: Load, base: Load) -> str:
-    ratio = round(load.tokens_per_second / base.tokens_per_second, 2)
-    # Other work on the machine takes from the clock's time and not from the processor's.
-    computed = round(load.tokens_per_cpu_second / base.tokens_per_cpu_second, 2)
-    if (ratio - 1) * (computed - 1) < 0:
-        return f"cannot be compared ({ratio:.2f}x by the clock, {computed:.2f}x by core time) with"
-    if ratio == 1:
-        return "was as fast (1.00x) as"
-    return f"was {'faster' if ratio > 1 else 'slower'} ({ratio:.2f}x) than"
+    return f"{'; '.join(clauses)}."
 
 
 def _steps_cost(none: Load, fixed: Load, adaptive: Load) -> str:
