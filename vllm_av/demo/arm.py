@@ -69,7 +69,12 @@ def run(arm: Arm, settings: Settings, pair: Pair, events: Events) -> ArmResult:
         _measure(engine, probe, settings, concurrency, settings.max_tokens, events)
         for concurrency in settings.concurrency
     ]
-    return ArmResult(start_seconds=start_seconds, loads=loads, coefficients=probe.coefficients())
+    return ArmResult(
+        start_seconds=start_seconds,
+        loads=loads,
+        coefficients=probe.coefficients(),
+        scorer=probe.scorer(),
+    )
 
 
 def _measure(

@@ -19,7 +19,9 @@ class Position(_Figures):
     labels: int = 0
     accepted: int = 0
     predicted: float = 0.0
-    """Sum of the predictions made for these drafts; 0 where nothing predicts."""
+    """Sum of the predictions made for these drafts."""
+    predictions: int = 0
+    """How many of these drafts had a prediction: all, or none where nothing predicts."""
 
     @property
     def observed_mean(self) -> float | None:
@@ -28,8 +30,8 @@ class Position(_Figures):
 
     @property
     def predicted_mean(self) -> float | None:
-        """Mean prediction for the same drafts."""
-        return self.predicted / self.labels if self.labels else None
+        """Mean prediction for the same drafts; None where nothing predicted."""
+        return self.predicted / self.predictions if self.predictions else None
 
 
 class Drafts(_Figures):
@@ -95,6 +97,17 @@ class Coefficients(_Figures):
     slope: float
     intercepts: list[float]
     refits: int
+    refit_interval: int
+    """Decode steps from refit to refit."""
+    decode_steps: int
+    """That it has learnt from since the engine started, those of the warm-up included."""
+
+
+class ScorerInForce(_Figures):
+    """Which scorer predicts, and why it is that one."""
+
+    name: str
+    reason: str
 
 
 class ArmResult(_Figures):
@@ -105,3 +118,5 @@ class ArmResult(_Figures):
     loads: list[Load]
     coefficients: Coefficients | None
     """At the end of the run; ``None`` where nothing estimates."""
+    scorer: ScorerInForce | None = None
+    """``None`` where nothing predicts."""

@@ -11,8 +11,10 @@ prediction beside it is the one made for that very draft.
 from collections.abc import Callable
 from typing import Any
 
-from vllm_av.demo.figures import Coefficients, Drafts, Position
+from vllm_av.demo.figures import Coefficients, Drafts, Position, ScorerInForce
 from vllm_av.errors import Code, DemoError
+from vllm_av.scorers.registry import AUTO
+from vllm_av.scorers.select import select
 
 _RUNNER = "engine_core.engine_core.model_executor.driver_worker.worker.model_runner"
 _NOTHING = object()
@@ -52,11 +54,29 @@ class Probe:
         state = {} if self._scorer is None else self._scorer.snapshot()
         if not {"slope", "intercepts", "refits"} <= state.keys():
             return None
+        estimator = _reach(self._scorer, "scorer.estimator")
+        interval = int(_reach(estimator, "settings.refit_interval"))
+        refits = int(state["refits"].item())
         return Coefficients(
             slope=state["slope"].item(),
             intercepts=state["intercepts"].tolist(),
-            refits=int(state["refits"].item()),
+            refits=refits,
+            refit_interval=interval,
+            decode_steps=refits * interval + int(_reach(estimator, "_steps")),
         )
+
+    def scorer(self) -> ScorerInForce | None:
+        """The scorer that predicts, and why, by the rule that chose it; ``None`` without one."""
+        if self._scorer is None:
+            return None
+        spec = _reach(self._speculator, "vllm_config.speculative_config")
+        block = _reach(spec, "adaptive_verification_config") or {}
+        selection = select(
+            block.get("scorer", AUTO),
+            has_head=_reach(self._speculator, "get_confidence_head")() is not None,
+            has_logits=not _reach(self._speculator, "use_local_argmax_reduction"),
+        )
+        return ScorerInForce(name=_reach(self._scorer, "name"), reason=selection.reason)
 
     def priced_ms(self, requests: int) -> tuple[float, float] | None:
         """Milliseconds of a step of ``requests`` that verifies none of their drafts, and all."""
@@ -88,6 +108,7 @@ class Probe:
                 position.accepted += step < accepted
                 if predictions is not None:
                     position.predicted += predictions[row][step]
+                    position.predictions += 1
 
 
 def _reach(owner: Any, path: str) -> Any:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from vllm_av.demo.comparison import Comparison
 from vllm_av.demo.drafter import find
-from vllm_av.demo.figures import Coefficients, Load, Position
+from vllm_av.demo.figures import ArmResult, Coefficients, Load, Position
 from vllm_av.demo.settings import ENVIRONMENT, Arm, ask_text, serve_text
 from vllm_av.demo.verdict import NO_VERDICT, against, core_share
 
@@ -27,6 +27,9 @@ _ESTIMATOR = (
     "intercept), one intercept a draft position; a refit is one step of fitting them to what was "
     "observed."
 )
+
+_CLOSE = 1.05
+"""A step with all drafts costs at most so many without, where trimming has nothing to save."""
 
 
 def as_dict(comparison: Comparison) -> dict[str, Any]:
@@ -45,6 +48,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
             arm.name.lower(): {
                 "start_seconds": result.start_seconds,
                 "loads": [_load_dict(load) for load in result.loads],
+                "scorer": result.scorer and result.scorer.model_dump(),
                 "estimator": result.coefficients and result.coefficients.model_dump(),
             }
             for arm, result in comparison.arms.items()
@@ -100,7 +104,7 @@ def sentences(comparison: Comparison) -> list[str]:
         f"temperature {settings.temperature:g}, OMP_NUM_THREADS={ENVIRONMENT['OMP_NUM_THREADS']}. "
         "One run each: a small difference may be chance."
     )
-    said = [setting, _core(comparison)]
+    said = [setting, _core(comparison), *_scored(comparison.arms[Arm.ADAPTIVE])]
     for number, concurrency in enumerate(settings.concurrency):
         none, fixed, adaptive = (comparison.arms[arm].loads[number] for arm in Arm)
         about = [_speeds(none, fixed, adaptive), _steps_cost(none, fixed, adaptive)]
@@ -126,6 +130,21 @@ def _core(comparison: Comparison) -> str:
         "waiting and to other work on this machine: the more, the less the speeds say. The counts "
         "do not depend on it."
     )
+
+
+def _scored(adaptive: ArmResult) -> list[str]:
+    """What predicts, why that, and how often it learnt."""
+    said = []
+    if adaptive.scorer:
+        said.append(f"Scorer in force: {adaptive.scorer.name}, since {adaptive.scorer.reason}.")
+    if learnt := adaptive.coefficients:
+        refit = (
+            f"A refit comes after every {learnt.refit_interval:,} decode steps; there were "
+            f"{learnt.decode_steps:,}, the warm-up's included"
+        )
+        unfitted = ", so the coefficients are those it starts with" if not learnt.refits else ""
+        said.append(f"{refit}{unfitted}.")
+    return said
 
 
 def _speeds(none: Load, fixed: Load, adaptive: Load) -> str:
@@ -154,9 +173,11 @@ def _steps_cost(none: Load, fixed: Load, adaptive: Load) -> str:
 def _verified(fixed: Load, adaptive: Load) -> str:
     drafts, all_drafts = adaptive.drafts, fixed.drafts
     labels = sum(position.labels for position in drafts.positions)
+    every = drafts.verified == drafts.scheduled
+    part = "all" if every else f"{drafts.verified:,} of"
     said = (
-        f"{_priced(adaptive)}adaptive verification verified {drafts.verified:,} of "
-        f"{drafts.scheduled:,} scheduled drafts, and {_share(drafts.accepted, drafts.verified)} "
+        f"{_priced(adaptive)}adaptive verification verified {part} {drafts.scheduled:,} scheduled "
+        f"drafts, and {_share(drafts.accepted, drafts.verified)} "
         f"of these were accepted; fixed K verified all {all_drafts.verified:,}, and "
         f"{_share(all_drafts.accepted, all_drafts.verified)} were."
     )
@@ -175,7 +196,11 @@ def _priced(adaptive: Load) -> str:
     if adaptive.priced_ms is None:
         return ""
     none, every = adaptive.priced_ms
-    return f"pricing a step at {none:.0f} ms without drafts and {every:.0f} ms with all of them, "
+    little = ", so that trimming would save almost nothing" if every <= _CLOSE * none else ""
+    return (
+        f"pricing a step at {none:.0f} ms without drafts and {every:.0f} ms with all of them"
+        f"{little}, "
+    )
 
 
 def _same(*loads: Load) -> str:

@@ -51,16 +51,56 @@ def test_a_label_is_an_accepted_draft_or_the_first_rejected_one() -> None:
     assert first.predicted == pytest.approx(0.7 + 0.1)
     assert second.predicted == pytest.approx(0.8 + 0.2)
     assert third.predicted == pytest.approx(0.3)
+    assert [position.predictions for position in probe.drafts.positions] == [2, 2, 1]
     assert (probe.drafts.verified, probe.drafts.accepted) == (6, 4)
 
 
 def test_coefficients_are_those_of_the_scorer_s_snapshot() -> None:
     state = {"slope": np.array([0.5]), "intercepts": np.array([-0.2, 0.1]), "refits": np.array([4])}
-    coefficients = Probe(
-        _engine(_speculator(SimpleNamespace(snapshot=lambda: state)))
-    ).coefficients()
+    estimator = SimpleNamespace(settings=SimpleNamespace(refit_interval=100), _steps=7)
+    scorer = SimpleNamespace(snapshot=lambda: state, scorer=SimpleNamespace(estimator=estimator))
+    coefficients = Probe(_engine(_speculator(scorer))).coefficients()
     assert coefficients is not None
-    assert coefficients.model_dump() == {"slope": 0.5, "intercepts": [-0.2, 0.1], "refits": 4}
+    assert coefficients.model_dump() == {
+        "slope": 0.5,
+        "intercepts": [-0.2, 0.1],
+        "refits": 4,
+        "refit_interval": 100,
+        "decode_steps": 407,
+    }
+
+
+@pytest.mark.parametrize(
+    ("head", "block", "name", "reason"),
+    [
+        (None, None, "online_estimator", "the drafter's checkpoint has no confidence head"),
+        (object(), {}, "confidence_head", "the drafter's checkpoint has a confidence head"),
+        (object(), {"scorer": "max_probability"}, "max_probability", "named in"),
+    ],
+)
+def test_the_scorer_is_the_engine_s_with_the_reason_of_the_choice(
+    head: object, block: dict[str, str] | None, name: str, reason: str
+) -> None:
+    speculator = _speculator(SimpleNamespace(name=name))
+    speculator.get_confidence_head = lambda: head
+    speculator.use_local_argmax_reduction = False
+    speculator.vllm_config = SimpleNamespace(
+        speculative_config=SimpleNamespace(adaptive_verification_config=block)
+    )
+    scorer = Probe(_engine(speculator)).scorer()
+    assert scorer is not None
+    assert scorer.name == name
+    assert scorer.reason.startswith(reason)
+
+
+def test_without_predictions_no_mean_is_made_up() -> None:
+    engine = _engine(_speculator(None))
+    probe = Probe(engine)
+    one = (np.array([0]), np.array([2]), np.array([1]))
+    _runner(engine).speculator.observe_verification(*one)
+    assert [position.labels for position in probe.drafts.positions] == [1, 1, 0]
+    assert [position.predicted_mean for position in probe.drafts.positions] == [None] * 3
+    assert probe.scorer() is None
 
 
 def test_a_scorer_that_fits_nothing_has_no_coefficients() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from vllm_av.demo.comparison import Comparison
-from vllm_av.demo.figures import ArmResult, Coefficients, Drafts, Load, Position
+from vllm_av.demo.figures import ArmResult, Coefficients, Drafts, Load, Position, ScorerInForce
 from vllm_av.demo.report import as_dict, render, sentences
 from vllm_av.demo.settings import Arm, Pair, Settings, ask_text, serve_text
 
@@ -17,7 +17,11 @@ _SETTINGS = Settings(concurrency=(4,), num_speculative_tokens=2)
 
 
 def _load(
-    seconds: float, drafts: Drafts, outputs: tuple[int, ...] = (7, 8), core: float = 0.99
+    seconds: float,
+    drafts: Drafts,
+    outputs: tuple[int, ...] = (7, 8),
+    core: float = 0.99,
+    priced_ms: tuple[float, float] | None = None,
 ) -> Load:
     return Load(
         concurrency=4,
@@ -28,7 +32,7 @@ def _load(
         steps=100,
         request_steps=52,
         drafts=drafts,
-        priced_ms=(50.0, 80.0) if drafts.verified < drafts.scheduled else None,
+        priced_ms=priced_ms,
         outputs=[[token] for token in outputs],
     )
 
@@ -42,23 +46,39 @@ def _comparison(
     learns: bool = True,
     outputs: tuple[int, ...] = (7, 8),
     core: float = 0.99,
+    refits: int = 2,
+    priced_ms: tuple[float, float] = (50.0, 80.0),
+    verified: int = 20,
 ) -> Comparison:
-    positions = [Position(labels=20, accepted=8, predicted=9.0), Position()]
+    positions = [Position(labels=20, accepted=8, predicted=9.0, predictions=20), Position()]
     trimmed = Drafts(
-        scheduled=80, verified=20, accepted=8, positions=positions if observed else [Position()] * 2
+        scheduled=80,
+        verified=verified,
+        accepted=8,
+        positions=positions if observed else [Position()] * 2,
     )
-    every = Drafts(scheduled=80, verified=80, accepted=12, positions=[Position()] * 2)
+    # Observed, and nothing predicts.
+    unpredicted = [Position(labels=30, accepted=12), Position()]
+    every = Drafts(scheduled=80, verified=80, accepted=12, positions=unpredicted)
     loads = {
         Arm.NONE: _load(none, Drafts()),
         Arm.FIXED: _load(fixed, every),
-        Arm.ADAPTIVE: _load(adaptive, trimmed, outputs, core),
+        Arm.ADAPTIVE: _load(adaptive, trimmed, outputs, core, priced_ms),
     }
-    learnt = Coefficients(slope=0.51, intercepts=[-0.3, -0.1], refits=2)
+    learnt = Coefficients(
+        slope=0.51,
+        intercepts=[-0.3, -0.1],
+        refits=refits,
+        refit_interval=100,
+        decode_steps=100 * refits + 62,
+    )
+    scorer = ScorerInForce(name="online_estimator", reason="the checkpoint has no head")
     arms = {
         arm: ArmResult(
             start_seconds=1.0,
             loads=[load],
             coefficients=learnt if arm is Arm.ADAPTIVE and learns else None,
+            scorer=scorer if arm is Arm.ADAPTIVE else None,
         )
         for arm, load in loads.items()
     }
@@ -113,6 +133,39 @@ def test_predictions_are_compared_with_what_was_observed() -> None:
     assert "Over its 20 observed drafts it predicted 0.45 on average, and 0.40 was" in said
 
 
+def test_prices_that_are_close_say_why_all_was_verified() -> None:
+    said = " ".join(sentences(_comparison(priced_ms=(50.0, 51.0), verified=80)))
+    clause = (
+        "pricing a step at 50 ms without drafts and 51 ms with all of them, so that trimming would "
+        "save almost nothing, adaptive verification verified all 80 scheduled drafts"
+    )
+    assert clause in said
+    assert "trimming" not in " ".join(sentences(_comparison(priced_ms=(50.0, 53.0))))
+
+
+def test_the_scorer_in_force_is_named_with_its_reason() -> None:
+    said = sentences(_comparison())
+    assert "Scorer in force: online_estimator, since the checkpoint has no head." in said
+    arms = as_dict(_comparison())["arms"]
+    assert arms["adaptive"]["scorer"]["name"] == "online_estimator"
+    assert arms["fixed"]["scorer"] is None
+
+
+def test_why_nothing_was_refitted_is_told() -> None:
+    said = sentences(_comparison(refits=0))
+    reason = (
+        "A refit comes after every 100 decode steps; there were 62, the warm-up's included, so the "
+        "coefficients are those it starts with."
+    )
+    assert reason in said
+    said = sentences(_comparison(refits=2))
+    assert (
+        "A refit comes after every 100 decode steps; there were 262, the warm-up's included."
+        in said
+    )
+    assert not any("refit" in sentence for sentence in sentences(_comparison(learns=False)))
+
+
 def test_without_labels_nothing_is_claimed() -> None:
     said = " ".join(sentences(_comparison(observed=False)))
     assert "Nothing was observed" in said
@@ -156,6 +209,12 @@ def test_json_holds_every_figure_and_no_texts() -> None:
     assert load["positions"][0] == {"labels": 20, "predicted_mean": 0.45, "observed_mean": 0.4}
     assert load["positions"][1] == {"labels": 0, "predicted_mean": None, "observed_mean": None}
     assert answer["arms"]["fixed"]["estimator"] is None
+    # It was observed, and nothing predicted.
+    assert answer["arms"]["fixed"]["loads"][0]["positions"][0] == {
+        "labels": 30,
+        "predicted_mean": None,
+        "observed_mean": 0.4,
+    }
     assert "outputs" not in load
     assert answer["says"] == sentences(_comparison())
 
