@@ -14,25 +14,29 @@ from vllm_av.errors import Code, DemoError
 
 _REAL = carried("mtp").parent
 # Of every drafter; those that read the target's states share its width as well.
-_SHARED = {"vocab_size": "llama.vocab_size"}
-_SHARED_BY_HEADS = _SHARED | {
+_VOCABULARY = {"vocab_size": "llama.vocab_size"}
+_STATES = _VOCABULARY | {
     "hidden_size": "llama.embedding_length",
-    "rope_theta": "llama.rope.freq_base",
     "max_position_embeddings": "llama.context_length",
 }
-_ON_SMOLLM2 = [
-    name for name, each in DRAFTERS.items() if not each.own_target and carried(name).is_dir()
-]
+# A block drafter's layers turn by an angle of their own, an EAGLE head's by the target's.
+_SHARED = {
+    "draft_model": _VOCABULARY,
+    "dflash": _STATES,
+    "dspark": _STATES,
+    "eagle": _STATES | {"rope_theta": "llama.rope.freq_base"},
+    "eagle3": _STATES | {"rope_theta": "llama.rope.freq_base"},
+}
+_ON_SMOLLM2 = [name for name, each in DRAFTERS.items() if not each.own_target]
 
 
 @pytest.mark.parametrize("name", _ON_SMOLLM2)
 def test_the_config_matches_the_target(name: str) -> None:
     from gguf import GGUFReader
 
-    shared = _SHARED if find(name).method == "draft_model" else _SHARED_BY_HEADS
     fields = GGUFReader(weights()).fields
     config = json.loads((carried(name) / "config.json").read_text(encoding="utf-8"))
-    target = {key: fields[field].contents() for key, field in shared.items()}
+    target = {key: fields[field].contents() for key, field in _SHARED[find(name).method].items()}
     assert {key: config[key] for key in target} == target
 
 
