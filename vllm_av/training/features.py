@@ -70,8 +70,12 @@ def belongs(work: Path) -> None:
     corpus, final = work / "corpus", work / "features" / "hidden.bin"
     wanted = of_file(corpus / "ids.npy", corpus / "offsets.npy")
     claim(final, wanted, lambda: _fits(work))
-    if final.exists() and final.stat().st_size != _size(work):
-        require(None, wanted, final)
+    for file in (final, part_of(final)):
+        if file.exists() and file.stat().st_size != _size(work):
+            require(None, wanted, file)  # a shorter one would be filled up with zeros
+    done = work / "features" / "done.bin"
+    if part_of(final).exists() and (not done.exists() or done.stat().st_size != _count(work)):
+        require(None, wanted, done)
 
 
 def _fits(work: Path) -> bool:
@@ -81,7 +85,12 @@ def _fits(work: Path) -> bool:
     if not done.exists() or file.stat().st_size != _size(work):
         return False
     marks = done.read_bytes()
-    return len(marks) == len(batches(*_sequences(work))) and (file != final or all(marks))
+    return len(marks) == _count(work) and (file != final or all(marks))
+
+
+def _count(work: Path) -> int:
+    """Batches of the whole file."""
+    return len(batches(*_sequences(work)))
 
 
 def _size(work: Path) -> int:

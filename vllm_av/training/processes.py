@@ -54,11 +54,14 @@ def together(module: str, arguments: list[list[str]], environment: dict[str, str
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the system end this process when ``parent``, which started it, dies, or has died."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PARENT_DEATH, signal.SIGTERM):
+    """Have the system end this process when ``parent``, which started it, dies, or has died.
+
+    By the one signal that nobody can have told it to ignore.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(_PARENT_DEATH, signal.SIGKILL):
         raise OSError(ctypes.get_errno(), "prctl")
     if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextmanager

@@ -44,9 +44,12 @@ def array(path: Path) -> "np.ndarray":
     import numpy as np
 
     try:
-        found: np.ndarray = np.load(path)
-    except (OSError, ValueError, EOFError) as error:
+        with path.open("rb") as stream:
+            found = np.load(stream)
+    except Exception as error:  # a damaged header is evaluated as Python, and fails in many ways
         raise _unreadable(path, error) from error
+    if not isinstance(found, np.ndarray):
+        raise damaged(path, "holds several arrays and not one")
     return found
 
 

@@ -155,12 +155,19 @@ def claim(path: Path, wanted: str, adopted: Callable[[], bool] = lambda: False) 
     note = path.with_name(path.name + ".sha256")
     there = [each for each in (path, part_of(path)) if each.exists()]
     if there and note.exists():
-        require(note.read_text(encoding="utf-8").strip(), wanted, there[0])
+        require(_digest_in(note), wanted, there[0])
     elif there and not adopted():
         require(None, wanted, there[0])
     else:
         with written(note) as part:
             part.write_text(wanted + "\n", encoding="utf-8")
+
+
+def _digest_in(note: Path) -> str | None:
+    try:
+        return note.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None  # which fits nothing
 
 
 def machine() -> dict[str, str]:

@@ -75,6 +75,23 @@ def test_a_part_that_goes_on_is_of_the_corpus_that_it_was_begun_for(work: Path) 
         belongs(work)
 
 
+@pytest.mark.parametrize("name", ["hidden.bin.part", "done.bin"])
+def test_a_part_that_was_cut_is_not_filled_up_with_zeros(work: Path, name: str) -> None:
+    folder = work / "features"
+    (folder / "hidden.bin").rename(folder / "hidden.bin.part")
+    belongs(work)
+    (folder / name).write_bytes(b"")
+    with pytest.raises(TrainingError, match=name):
+        belongs(work)
+
+
+def test_a_note_that_is_no_text_fits_nothing(work: Path) -> None:
+    belongs(work)
+    (work / "features" / "hidden.bin.sha256").write_bytes(b"\xff\xfe")
+    with pytest.raises(TrainingError, match="AV-TRAINING-WORK"):
+        belongs(work)
+
+
 def test_a_file_that_is_not_there_can_be_made_anew_from_something_else(tmp_path: Path) -> None:
     path = tmp_path / "rows.npy"
     claim(path, digest("one"))

@@ -54,6 +54,17 @@ def test_a_cut_array_is_refused_by_its_name(tmp_path: Path) -> None:
             reading.array(path)
 
 
+@pytest.mark.parametrize("head", [b"\x00", b"PK\x03\x04"])
+def test_an_array_with_a_damaged_header_is_refused_by_its_name(tmp_path: Path, head: bytes) -> None:
+    path = tmp_path / "ids.npy"
+    np.save(path, np.arange(100))
+    whole = path.read_bytes()
+    at = 10 if len(head) == 1 else 0
+    path.write_bytes(whole[:at] + head + whole[at + len(head) :])
+    with pytest.raises(TrainingError, match=r"AV-TRAINING-WORK.*ids\.npy"):
+        reading.array(path)
+
+
 def test_what_cannot_be_written_leaves_no_part_and_is_told(tmp_path: Path) -> None:
     final = tmp_path / "made.bin"
     final.write_bytes(b"earlier")
