@@ -49,7 +49,7 @@ def _kept(root: Path, name: str, make: Callable[[Path], None]) -> Path:
         # Only the lock's holder writes these two, so what lies there was left by a killed process.
         work, old = root / f"{name}.part", root / f"{name}.old"
         for leftover in (work, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+            _remove(leftover)
         try:
             work.mkdir()
             make(work)
@@ -59,8 +59,16 @@ def _kept(root: Path, name: str, make: Callable[[Path], None]) -> Path:
             work.rename(final)
         finally:
             for leftover in (work, old):
-                shutil.rmtree(leftover, ignore_errors=True)
+                _remove(leftover)
     return final
+
+
+def _remove(path: Path) -> None:
+    """Whatever it is: what stood in a folder's place may have been a file or a link."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def is_whole(folder: Path) -> bool:

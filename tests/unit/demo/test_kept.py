@@ -56,6 +56,18 @@ def test_a_file_that_the_manifest_leaves_out_is_made_again() -> None:
     assert not is_whole(folder)
 
 
+@pytest.mark.parametrize("name", ["x.part", "x.old"])
+def test_a_file_or_link_in_the_place_of_a_leftover_goes(cache: Path, name: str) -> None:
+    (kept("x", _make) / "config.json").write_text("damaged")
+    leftover = cache / "checkpoints" / name
+    leftover.write_text("a file")
+    assert is_whole(kept("x", _make))
+    (kept("x", _make) / "config.json").write_text("damaged")
+    leftover.symlink_to("nowhere")
+    assert is_whole(kept("x", _make))
+    assert name not in _names(cache)
+
+
 def test_what_the_maker_says_of_its_source_is_left_as_it_is(cache: Path) -> None:
     def make(folder: Path) -> None:
         (folder / "begun").touch()
