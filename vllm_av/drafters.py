@@ -199,7 +199,7 @@ TYPES: tuple[DrafterType, ...] = (
     DrafterType(
         "parallel",
         "P-EAGLE, PARD",
-        ("eagle", "eagle3", "draft_model"),
+        ("eagle", "eagle3", "mtp", "draft_model"),
         None,
         Passes.ONE,
         "one pass",

@@ -80,6 +80,7 @@ def test_what_is_no_object_is_refused(document: object) -> None:
             {**ON, "method": "draft_model", "parallel_drafting": 1, BLOCK: {"zzz": 1}},
             ["METHOD", "KEY"],
         ),
+        ({**ON, "method": "mtp", "parallel_drafting": True}, ["METHOD"]),
         ({**ON, "method": "eagle", "parallel_drafting": False}, None),
         ({**ON, "method": "dflash", "parallel_drafting": True}, None),
         ({**ON, "parallel_drafting": True}, None),
