@@ -22,10 +22,11 @@ BIN := .venv/bin
 BIN033 := .venv-033/bin
 # vLLM keeps what it learnt of a model's class under a name that both versions share.
 PYTEST033 := VLLM_CACHE_ROOT="$(CURDIR)/.venv-033/cache" $(BIN033)/pytest
-# Two workers for two cores. Tests of one file share engines and stay together; the engine tests,
-# the longest, come first. The benchmarks are `make bench`.
+# Two workers for two cores. Tests of one file share engines and stay together. The engine tests
+# come last: what vLLM leaves in a process is not to meet another test's child processes there. The
+# benchmarks are `make bench`.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
-TESTS := $(wildcard $(addprefix tests/,engine kernels contract unit))
+TESTS := $(wildcard $(addprefix tests/,unit contract kernels engine))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-033 demo drafters test test-033 test-full bench check lock clean
