@@ -7,7 +7,8 @@
     ├── ConfigError     a config has a mistake
     ├── ScorerError     a scorer does not exist, does not fit the drafter, or failed
     ├── DemoError       the demonstration cannot run as asked
-    └── TrainingError   a drafter cannot be trained or taken over as asked
+    ├── TrainingError   a drafter cannot be trained or taken over as asked
+    └── TraceError      a trace cannot be read, written or used as asked
 
 Every error is one line: what was given, what is allowed, what to do.
 The code never changes its meaning once released; a code is retired, not reused.
@@ -158,6 +159,18 @@ class Code(StrEnum):
     """One of a stage's processes failed."""
     TRAINING_NOTHING = "AV-TRAINING-NOTHING"
     """A drafter is to be taken over, and the work folder holds none that is whole."""
+    TRACE_LIBRARY = "AV-TRACE-LIBRARY"
+    """A trace is to be read or written, and pyarrow is not installed."""
+    TRACE_FILE = "AV-TRACE-FILE"
+    """A trace is not there, cannot be read, or is not Parquet."""
+    TRACE_VERSION = "AV-TRACE-VERSION"
+    """A trace is of a version of the format that this package does not read."""
+    TRACE_INFO = "AV-TRACE-INFO"
+    """What a trace says about itself is missing or not as the format requires."""
+    TRACE_COLUMN = "AV-TRACE-COLUMN"
+    """A trace lacks a column, or a column is of the wrong type or out of its range."""
+    TRACE_ROWS = "AV-TRACE-ROWS"
+    """The rows of a trace contradict each other, are out of order, or there are none."""
 
 
 def told(value: object, how: Callable[[object], str] = str) -> str:
@@ -255,3 +268,7 @@ class DemoError(VllmAvError):
 
 class TrainingError(VllmAvError):
     """A drafter cannot be trained or taken over as asked."""
+
+
+class TraceError(VllmAvError):
+    """A trace cannot be read, written or used as asked."""
