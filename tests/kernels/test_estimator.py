@@ -109,6 +109,7 @@ def assert_same(ours: OnlineEstimator, reference: ReferenceEstimator) -> None:
     np.testing.assert_allclose(ours.slope.item(), reference.slope, atol=1e-4)
     np.testing.assert_allclose(ours.intercepts.numpy(), reference.intercepts, atol=1e-4)
     np.testing.assert_array_equal(state["labels"].numpy(), reference._labels)
+    np.testing.assert_array_equal(state["masked"].numpy(), reference.masked)
 
 
 STREAMS: dict[str, Any] = {
@@ -323,6 +324,7 @@ def test_a_snapshot_is_a_copy() -> None:
         "slope": (1,),
         "intercepts": (4,),
         "labels": (4,),
+        "masked": (4,),
         "rates": (4,),
         "refits": (1,),
         "undone": (1,),

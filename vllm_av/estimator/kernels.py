@@ -24,9 +24,11 @@ ACCEPTED = 13
 LOWEST = 14
 HIGHEST = 15
 RATE_LABELS = 16
-"""This row and the next outlast the round."""
+"""This row and those after it outlast the round."""
 RATE_ACCEPTED = 17
-ROWS = 18
+MASKED = 18
+"""Labels that were known and not allowed to teach."""
+ROWS = 19
 
 # Places in the vector of scalars, float64.
 REACH = 0
@@ -42,6 +44,7 @@ _LOWEST = tl.constexpr(LOWEST)
 _HIGHEST = tl.constexpr(HIGHEST)
 _RATE_LABELS = tl.constexpr(RATE_LABELS)
 _RATE_ACCEPTED = tl.constexpr(RATE_ACCEPTED)
+_MASKED = tl.constexpr(MASKED)
 _LAST_REACH = tl.constexpr(LAST_REACH)
 _UNDONE = tl.constexpr(UNDONE)
 _RESTARTS = tl.constexpr(RESTARTS)
@@ -216,14 +219,17 @@ def observe_kernel(
     rows = tl.arange(0, BLOCK)
     inside = rows < num_reqs
     slot = tl.load(idx_mapping_ptr + rows, mask=inside, other=-1).to(tl.int64)
-    teaches = inside & (slot >= 0)
-    if mask_ptr is not None:
-        teaches = teaches & (tl.load(mask_ptr + rows, mask=inside, other=0) != 0)
+    real = inside & (slot >= 0)
     # The bonus token is sampled, and no draft.
-    sampled = tl.load(num_sampled_ptr + rows, mask=teaches, other=0).to(tl.int64)
+    sampled = tl.load(num_sampled_ptr + rows, mask=real, other=0).to(tl.int64)
     accepted = tl.maximum(sampled - 1, 0)
-    verified = accepted + tl.load(num_rejected_ptr + rows, mask=teaches, other=0).to(tl.int64)
-    seen = teaches & (step <= accepted) & (step < verified)
+    verified = accepted + tl.load(num_rejected_ptr + rows, mask=real, other=0).to(tl.int64)
+    seen = real & (step <= accepted) & (step < verified)
+    if mask_ptr is not None:
+        teaches = tl.load(mask_ptr + rows, mask=inside, other=0) != 0
+        masked = tl.where(seen & (teaches == 0), 1.0, 0.0).to(tl.float64)
+        _grow(sums_ptr + _MASKED * NUM_STEPS + step, masked)
+        seen = seen & teaches
     place = slot * slots_stride + step
     feature = tl.load(features_ptr + place, mask=seen, other=0.0).to(tl.float64)
     score = tl.load(scores_ptr + place, mask=seen, other=0.0).to(tl.float64)

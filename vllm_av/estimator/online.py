@@ -190,15 +190,16 @@ class OnlineEstimator:
         """The state by name, in tensors of its own, which later steps leave alone.
 
         Made on the device without waiting for it: slope [1] and intercepts [K] f32; labels [K]
-        f64, of this round so far; rates [K] f64, accepted shares of the last rounds, NaN before
-        the first; refits, undone, restarts [1] f64: rounds closed, steps undone, steps to the
-        rates.
+        f64, of this round so far; masked [K] f64, labels that the mask has kept out since the
+        start; rates [K] f64, accepted shares of the last rounds, NaN before the first; refits,
+        undone, restarts [1] f64: rounds closed, steps undone, steps to the rates.
         """
         sums, scalars = self._sums, self._scalars
         return {
             "slope": self.slope.clone(),
             "intercepts": self.intercepts.clone(),
             "labels": sums[kernels.LABELS].clone(),
+            "masked": sums[kernels.MASKED].clone(),
             "rates": sums[kernels.RATE_ACCEPTED] / sums[kernels.RATE_LABELS],
             "refits": torch.full_like(scalars[:1], self.refits),
             "undone": scalars[kernels.UNDONE : kernels.UNDONE + 1].clone(),

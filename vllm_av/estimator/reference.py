@@ -38,6 +38,7 @@ class ReferenceEstimator:
         refits: rounds closed.
         undone: steps undone.
         restarts: steps to the rates.
+        masked: [K], labels that the mask has kept out.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class ReferenceEstimator:
         self.features = np.zeros((max_num_reqs, num_speculative_steps))
         self.scores = np.zeros((max_num_reqs, num_speculative_steps))
         self.refits = self.undone = self.restarts = 0
+        self.masked = np.zeros(num_speculative_steps)
         self._steps = 0
         self._before = self.slope, self.intercepts
         self._allowed = rules.FIRST_REACH
@@ -92,16 +94,17 @@ class ReferenceEstimator:
         mask: Bools | None = None,
     ) -> None:
         """Learn from the drafts of the previous step, and refit once a round."""
-        teaches = np.asarray(idx_mapping) >= 0
-        if mask is not None:
-            teaches = teaches & mask
-        slots = np.asarray(idx_mapping)[teaches]
-        accepted = np.maximum(np.asarray(num_sampled)[teaches].astype(np.int64) - 1, 0)[:, None]
-        verified = accepted + np.asarray(num_rejected)[teaches].astype(np.int64)[:, None]
+        real = np.asarray(idx_mapping) >= 0
+        slots = np.asarray(idx_mapping)[real]
+        accepted = np.maximum(np.asarray(num_sampled)[real].astype(np.int64) - 1, 0)[:, None]
+        verified = accepted + np.asarray(num_rejected)[real].astype(np.int64)[:, None]
         k = np.arange(self.num_speculative_steps)
-        self.learn(
-            self.features[slots], self.scores[slots], k < accepted, (k <= accepted) & (k < verified)
-        )
+        labelled = (k <= accepted) & (k < verified)
+        if mask is not None:
+            teaches = np.asarray(mask)[real, None]
+            self.masked += (labelled & ~teaches).sum(axis=0)
+            labelled &= teaches
+        self.learn(self.features[slots], self.scores[slots], k < accepted, labelled)
         self._steps += 1
         if self._steps >= self.settings.refit_interval:
             self._steps = 0

@@ -109,7 +109,9 @@ class Scorer:
             num_sampled: int ``[num_reqs]``, accepted drafts and one token of the target's own; 0
                 while the request is still in its prompt.
             num_rejected: int ``[num_reqs]``, drafts that were verified and not accepted.
-            mask: bool ``[num_reqs]``, True where the request may teach; None: all may.
+            mask: bool ``[num_reqs]``, True where the request may teach; None: all may. One that
+                may not is under what only the target applies (a grammar, penalties, top-k, ...),
+                so that its verdicts say little about the drafts of others.
         """
 
     def snapshot(self) -> dict[str, torch.Tensor]:

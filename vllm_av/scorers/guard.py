@@ -76,8 +76,10 @@ class GuardedScorer:
         self._call("predict_block", hidden_states, markov_embeds, out)
 
     def observe(
-        self, idx_mapping: Any, num_sampled: Any, num_rejected: Any, mask: Any = None
+        self, idx_mapping: Any, num_sampled: Any, num_rejected: Any, target_only: Any = None
     ) -> None:
+        # int32 [num_reqs], see vllm_av.scorers.target_only; a scorer is told who may teach.
+        mask = None if target_only is None else target_only == 0
         self._call("observe", idx_mapping, num_sampled, num_rejected, mask)
 
     def snapshot(self) -> Any:

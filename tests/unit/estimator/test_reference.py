@@ -93,6 +93,16 @@ def test_padding_and_the_mask_teach_nothing() -> None:
     assert observed(made) == ([2, 2, 2], [2, 2, 2])
 
 
+def test_what_the_mask_keeps_out_is_counted_by_position() -> None:
+    made = estimator(refit_interval=2)
+    sampled, rejected = np.array([1, 3, 4, 2]), np.array([2, 0, 0, 2])
+    teaches = np.array([False, False, True, False])
+    for _ in range(3):  # over the end of a round
+        made.observe(np.array([0, 1, 2, -1]), sampled, rejected, teaches)
+    made.observe(np.array([0, 1, 2, -1]), sampled, rejected)
+    assert made.masked.tolist() == [6, 3, 0]
+
+
 def test_each_row_is_its_slots() -> None:
     made = estimator()
     made.features[4] = [2.0, 3.0, 5.0]

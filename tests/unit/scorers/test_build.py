@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.unit.scorers.conftest import Install
@@ -273,9 +274,17 @@ def test_the_arguments_arrive_as_vllm_gives_them() -> None:
     guarded.predict(1, 2, 3, 4, 5, 6)  # 6, the drawn tokens, are not handed on
     guarded.predict_block(1, 2, 3)
     guarded.observe(1, 2, 3)
-    guarded.observe(1, 2, 3, 4)
     assert guarded.snapshot() == "answer"
-    assert scorer.calls == [(1, 2, 3, 4, 5), (1, 2, 3), (1, 2, 3, None), (1, 2, 3, 4), ()]
+    assert scorer.calls == [(1, 2, 3, 4, 5), (1, 2, 3), (1, 2, 3, None), ()]
+
+
+def test_a_scorer_is_told_who_may_teach_and_not_why() -> None:
+    scorer = _Records()
+    guard(scorer).observe(1, 2, 3, np.array([0, 4, 0, 256], np.int32))
+    [(*others, mask)] = scorer.calls
+    assert others == [1, 2, 3]
+    assert mask.dtype == bool
+    assert mask.tolist() == [True, False, True, False]
 
 
 def test_drawn_tokens_go_to_those_who_asked() -> None:
