@@ -32,6 +32,7 @@ WRITTEN = {
 IN_FORCE = {
     "scorer": "auto",
     "allow_lossy": False,
+    "exploration": 0.01,
     "estimator": {
         "refit_interval": 50,
         "damping": 25.0,

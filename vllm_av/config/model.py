@@ -116,6 +116,17 @@ class AdaptiveVerificationConfig(_Block):
         "the output differ from the target model's own distribution.",
         json_schema_extra={"unit": "true or false"},
     )
+    exploration: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Share of the requests' steps in which a request is verified to its last "
+        "draft, whatever its survival, so that a position that is never worth verifying can show "
+        "when it is again. 0 switches it off, 1 verifies every draft. Scorers that learn nothing "
+        "explore nothing.",
+        json_schema_extra={"unit": "share of the requests' steps"},
+    )
     estimator: EstimatorConfig = Field(
         default_factory=EstimatorConfig,
         description="The online acceptance estimator's numbers. Refused beside this package's "

@@ -3,6 +3,7 @@
     contract    which seams this vLLM has
     config      reads adaptive_verification_config for vLLM
     scorer      makes the scorer for vLLM
+    budget      makes the draft budget's policy for vLLM
     arguments   tells mistakes in a config before vLLM loads anything for it
     command     lets the program ``vllm`` end in one line
 
@@ -12,7 +13,7 @@ are missing, only ``arguments`` and ``command`` are connected, to say so.
 
 import logging
 
-from vllm_av.seams import arguments, command, config, contract, scorer
+from vllm_av.seams import arguments, budget, command, config, contract, scorer
 
 __all__ = ["connect"]
 
@@ -27,8 +28,10 @@ def connect() -> None:
         if seams is contract.Seams.ALL:
             # A validator without a factory would let a block pass that nobody reads.
             scorer.require_free()
+            budget.require_free()
             config.connect()
             scorer.connect()
+            budget.connect()
         arguments.connect(seams)
         command.connect()
     except Exception:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_av.seams import note
 
+_learns = False
+
 if TYPE_CHECKING:
     from vllm_av.drafters import DrafterType
     from vllm_av.scorers.guard import GuardedScorer
@@ -38,6 +40,11 @@ def connect() -> None:
     set_acceptance_scorer_factory(create)
 
 
+def learns() -> bool:
+    """Whether the scorer that was made last in this process learns from what it observes."""
+    return _learns
+
+
 def create(inputs: Any) -> "GuardedScorer":
     """The factory.
 
@@ -61,6 +68,7 @@ def _create(inputs: Any) -> "GuardedScorer":
     from vllm_av.scorers.base import ScorerContext
     from vllm_av.scorers.build import build
     from vllm_av.scorers.registry import AUTO
+    from vllm_av.scorers.traits import learns as learning
 
     log = init_logger(f"vllm.{__name__}")
     spec = inputs.vllm_config.speculative_config
@@ -78,6 +86,8 @@ def _create(inputs: Any) -> "GuardedScorer":
         config=config,
     )
     scorer, selection = build(context)
+    global _learns
+    _learns = learning(type(scorer.scorer))
     # A failure at the warm-up ends the start of the engine as well.
     scorer.on_failure = note.leave
     in_force = canonical(config.model_copy(update={"scorer": selection.name}))

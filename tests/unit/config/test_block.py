@@ -24,6 +24,7 @@ from vllm_av.errors import Code, ConfigError
 UPSTREAM = {
     "scorer": "auto",
     "allow_lossy": False,
+    "exploration": 0.01,
     "estimator": {
         "refit_interval": 100,
         "damping": 50.0,

@@ -39,7 +39,7 @@ def test_the_schema_is_that_of_the_block(run: Run) -> None:
     code, out, err = run("schema", "--json")
     assert (code, err) == (0, "")
     schema = json.loads(out)
-    assert list(schema["properties"]) == ["allow_lossy", "estimator", "scorer"]
+    assert list(schema["properties"]) == ["allow_lossy", "estimator", "exploration", "scorer"]
     interval = schema["$defs"]["EstimatorConfig"]["properties"]["refit_interval"]
     assert (interval["minimum"], interval["maximum"], interval["default"]) == (1, 1000000, 100)
     assert json.loads(run("schema")[1]) == schema
@@ -188,4 +188,4 @@ def test_every_config_that_is_described_is_there() -> None:
 
 def test_the_config_of_upstream_s_numbers_is_the_default() -> None:
     block = _load(CONFIGS / "upstream.json")["adaptive_verification_config"]
-    assert block == canonical(AdaptiveVerificationConfig())
+    assert block == canonical(AdaptiveVerificationConfig(exploration=0.0))

@@ -197,22 +197,23 @@ def test_without_vllm_there_are_no_seams(monkeypatch: pytest.MonkeyPatch) -> Non
     assert contract.found() is Seams.NONE
 
 
-@pytest.mark.parametrize("taken", ["scorer", "config"])
+@pytest.mark.parametrize("taken", ["scorer", "budget", "config"])
 def test_what_cannot_be_connected_is_logged_and_stops_nothing(
     taken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another plugin sits at one of the two seams; then the other one stays free too."""
+    """Another plugin sits at one of the seams; then the others stay free too."""
 
     def fail() -> None:
         raise ValueError("taken")
 
     connected: list[str] = []
     monkeypatch.setattr(contract, "found", lambda: Seams.ALL)
-    monkeypatch.setattr(seams.scorer, "require_free", fail if taken == "scorer" else lambda: None)
+    for name, seam in (("scorer", seams.scorer), ("budget", seams.budget)):
+        monkeypatch.setattr(seam, "require_free", fail if taken == name else lambda: None)
+        monkeypatch.setattr(seam, "connect", lambda: connected.append("more"))
     monkeypatch.setattr(
         seams.config, "connect", fail if taken == "config" else lambda: connected.append("config")
     )
-    monkeypatch.setattr(seams.scorer, "connect", lambda: connected.append("scorer"))
     seams.connect()
     assert connected == []
     assert "cannot be connected" in caplog.text
@@ -221,15 +222,16 @@ def test_what_cannot_be_connected_is_logged_and_stops_nothing(
 
 def test_all_or_nothing_is_connected(args: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     connected: list[str] = []
-    monkeypatch.setattr(seams.scorer, "require_free", lambda: None)
-    monkeypatch.setattr(seams.scorer, "connect", lambda: connected.append("scorer"))
+    for name, seam in (("scorer", seams.scorer), ("budget", seams.budget)):
+        monkeypatch.setattr(seam, "require_free", lambda: None)
+        monkeypatch.setattr(seam, "connect", lambda name=name: connected.append(name))
     monkeypatch.setattr(seams.config, "connect", lambda: connected.append("config"))
     monkeypatch.setattr(contract, "found", lambda: Seams.SOME)
     seams.connect()
     assert connected == []
     monkeypatch.setattr(contract, "found", lambda: Seams.ALL)
     seams.connect()
-    assert connected == ["config", "scorer"]
+    assert connected == ["config", "scorer", "budget"]
 
 
 @pytest.mark.parametrize(
@@ -431,6 +433,7 @@ class TestFactory:
         assert json.loads(auto.partition("settings ")[2]) == {
             "scorer": "confidence_head",
             "allow_lossy": False,
+            "exploration": 0.01,
         }
         assert json.loads(named.partition("settings ")[2])["estimator"]["damping"] == 5
 
