@@ -22,8 +22,15 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
+_trimmed_steps = 0
+
 _BELOW_ONE = 1.0 - 2.0**-20
 """The most that anybody else's confidence may be while another request is explored."""
+
+
+def trimmed_steps() -> int:
+    """Steps of this process in which a draft that was scheduled was not verified."""
+    return _trimmed_steps
 
 
 class Policy(Protocol):
@@ -66,9 +73,12 @@ class ExploringPolicy:
         self._credit += self._share * self._requests
         self._explored = int(self._credit)
         self._credit -= self._explored
-        if not self._explored:
-            return budget
-        return min(budget + self._explored * int(drafts.max()), int(inputs.max_draft_budget))
+        if self._explored:
+            room = self._explored * int(drafts.max())
+            budget = min(budget + room, int(inputs.max_draft_budget))
+        global _trimmed_steps
+        _trimmed_steps += budget < int(drafts.sum())
+        return budget
 
     def assign(
         self,

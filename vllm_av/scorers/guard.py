@@ -58,6 +58,9 @@ class GuardedScorer:
         self.needs_confidence_head = traits.needs_confidence_head
         self.needs_drawn_tokens = traits.needs_drawn_tokens
 
+    def add_request(self, req_idx: int) -> None:
+        """vLLM says that a new request has taken the slot; a scorer need not know it."""
+
     def predict(
         self,
         logits: Any,

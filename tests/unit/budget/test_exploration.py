@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from vllm_av.budget.exploration import ExploringPolicy
+from vllm_av.budget.exploration import ExploringPolicy, trimmed_steps
 
 STEPS = 4
 SLOTS = 16
@@ -105,6 +105,18 @@ def test_a_share_of_one_verifies_all_that_there_is_room_for() -> None:
     policy = ExploringPolicy(TopSurvivals(0), 1.0)
     assert all(Batch([4, 1, 4]).step(policy) == (9, [4, 1, 4]) for _ in range(50))
     assert Batch([4, 4, 4], room=7).step(policy)[0] == 7
+
+
+def test_the_steps_that_trim_are_counted_for_the_process() -> None:
+    before = trimmed_steps()
+    policy = ExploringPolicy(TopSurvivals(0), 1.0)
+    for _ in range(5):
+        Batch([4, 1, 4]).step(policy)
+        Batch([0, 0]).step(policy)
+    assert trimmed_steps() == before
+    Batch([4, 4, 4], room=11).step(policy)
+    Batch([4, 4]).step(ExploringPolicy(TopSurvivals(7), 0.0))
+    assert trimmed_steps() == before + 2
 
 
 def test_room_that_is_short_goes_to_the_explored_request_first() -> None:

@@ -31,7 +31,7 @@ def _speculator(scorer: object) -> SimpleNamespace:
     return SimpleNamespace(
         acceptance_scorer=scorer,
         num_speculative_steps=3,
-        observe_verification=lambda idx_mapping, num_sampled, num_rejected: None,
+        observe_verification=lambda idx_mapping, num_sampled, num_rejected, target_only: None,
     )
 
 
@@ -43,7 +43,7 @@ def test_a_label_is_an_accepted_draft_or_the_first_rejected_one() -> None:
     probe = Probe(engine)
     # One accepted and two rejected; all three accepted; none of three verified; a prefill chunk.
     idx, sampled, rejected = np.array([2, 0, 1, 1]), np.array([2, 4, 1, 0]), np.array([2, 0, 0, 0])
-    _runner(engine).speculator.observe_verification(idx, sampled, rejected)
+    _runner(engine).speculator.observe_verification(idx, sampled, rejected, None)
     first, second, third = probe.drafts.positions
     assert (first.labels, first.accepted) == (2, 2)
     assert (second.labels, second.accepted) == (2, 1)
@@ -96,7 +96,7 @@ def test_the_scorer_is_the_engine_s_with_the_reason_of_the_choice(
 def test_without_predictions_no_mean_is_made_up() -> None:
     engine = _engine(_speculator(None))
     probe = Probe(engine)
-    one = (np.array([0]), np.array([2]), np.array([1]))
+    one = (np.array([0]), np.array([2]), np.array([1]), np.array([4]))
     _runner(engine).speculator.observe_verification(*one)
     assert [position.labels for position in probe.drafts.positions] == [1, 1, 0]
     assert [position.predicted_mean for position in probe.drafts.positions] == [None] * 3
