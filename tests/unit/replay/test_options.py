@@ -1,0 +1,56 @@
+"""Settings of a replay are settings of serving."""
+
+import pytest
+
+from vllm_av.errors import Code, ConfigError, TraceError
+from vllm_av.replay.options import chosen
+
+
+def test_settings_reach_the_learner() -> None:
+    learner = chosen(
+        "upstream",
+        ["estimator.refit_interval=7", "estimator.initial_intercepts=[1, 2]"],
+        num_positions=2,
+    )
+    assert learner.steps_to_refit() == 7
+    assert learner.state()["intercepts"] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("scorer", "assignment", "code"),
+    [
+        ("online_estimator", "estimator.dampin=20", Code.CONFIG_KEY),
+        ("online_estimator", "estimator.damping=-1", Code.CONFIG_RANGE),
+        ("online_estimator", "estimator.damping=much", Code.CONFIG_TYPE),
+        ("online_estimator", "estimator.damping=NaN", Code.CONFIG_RANGE),
+        ("online_estimator", "estimator.initial_intercepts=[1, 2, 3]", Code.CONFIG_COUNT),
+        ("upstream", "estimator.initial_intercepts=[1, 2, 3]", Code.CONFIG_COUNT),
+        ("max_probability", "estimator.damping=20", Code.CONFIG_UNUSED),
+        ("online_estimator", "estimater.damping=20", Code.CONFIG_KEY),
+        ("online_estimator", "estimator.initial_slope.deeper=20", Code.CONFIG_TYPE),
+    ],
+)
+def test_a_wrong_setting_is_what_it_is_in_serving(scorer: str, assignment: str, code: Code) -> None:
+    with pytest.raises(ConfigError) as caught:
+        chosen(scorer, [assignment], num_positions=2)
+    assert caught.value.code is code
+
+
+@pytest.mark.parametrize("assignment", ["estimator.damping", "damping=20", "=", "estimator.=3", ""])
+def test_what_is_no_assignment_is_refused(assignment: str) -> None:
+    with pytest.raises(TraceError, match="KEY=VALUE") as caught:
+        chosen("online_estimator", [assignment], num_positions=2)
+    assert caught.value.code is Code.REPLAY_OPTION
+
+
+def test_an_unknown_scorer_is_refused_with_those_there_are() -> None:
+    with pytest.raises(TraceError, match="one of online_estimator, ") as caught:
+        chosen("online", [], num_positions=2)
+    assert caught.value.code is Code.REPLAY_SCORER
+
+
+def test_a_scorer_of_another_package_cannot_be_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vllm_av.replay.options.names", lambda: ["sure"])
+    with pytest.raises(TraceError, match="no trace holds") as caught:
+        chosen("sure", [], num_positions=2)
+    assert caught.value.code is Code.REPLAY_SCORER

@@ -1,0 +1,83 @@
+"""What a user asks of a replay: which scorer, with which settings.
+
+    --scorer online_estimator --set estimator.damping=20
+
+Rule: settings pass the same check as the config of serving (:mod:`vllm_av.config`), so every
+mistake is one line with a code, and a setting that the scorer never asks is refused here too.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from vllm_av.config.block import parse_block
+from vllm_av.config.text import shown
+from vllm_av.errors import Code, TraceError
+from vllm_av.estimator.settings import EstimatorSettings
+from vllm_av.replay.learners import LEARNERS
+from vllm_av.replay.replay import Learner
+from vllm_av.scorers.registry import names
+
+
+def chosen(scorer: str, assignments: Sequence[str], num_positions: int) -> Learner:
+    """The learner that is asked for.
+
+    Args:
+        scorer: its name.
+        assignments: ``estimator.damping=20``; the value is JSON, or else a word.
+        num_positions: K.
+
+    Raises:
+        TraceError: ``AV-REPLAY-SCORER``, ``AV-REPLAY-OPTION``.
+        ConfigError: a setting is unknown, out of its range or unused.
+    """
+    if scorer not in LEARNERS:
+        raise _not_replayable(scorer)
+    return LEARNERS[scorer](_settings(scorer, assignments, num_positions), num_positions)
+
+
+def _settings(scorer: str, assignments: Sequence[str], num_positions: int) -> EstimatorSettings:
+    block: dict[str, Any] = {"scorer": scorer} if scorer in names() else {}
+    for assignment in assignments:
+        _assign(block, assignment)
+    return parse_block(block, num_speculative_tokens=num_positions).estimator.settings()
+
+
+def _assign(block: dict[str, Any], assignment: str) -> None:
+    path, equals, text = assignment.partition("=")
+    *parents, key = path.strip().split(".")
+    if not equals or not key or not parents:
+        raise TraceError(
+            Code.REPLAY_OPTION,
+            given=f"--set is given {shown(assignment)}",
+            allowed="KEY=VALUE with a key of the config's block, as in estimator.damping=20",
+            fix="write it so; `vllm-av config schema` lists the keys; --scorer names the scorer",
+        )
+    for parent in parents:
+        inner = block.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            inner = block[parent] = {}
+        block = inner
+    try:
+        block[key] = json.loads(text)
+    except ValueError:
+        block[key] = text
+
+
+def _not_replayable(scorer: str) -> TraceError:
+    allowed = f"one of {', '.join(LEARNERS)}"
+    if scorer in names():
+        return TraceError(
+            Code.REPLAY_SCORER,
+            given=f"the scorer {shown(scorer)} is of another package and reads the drafter's "
+            "logits, which no trace holds",
+            allowed=allowed,
+            fix="compare by the column `confidence` of a trace that was recorded under it: "
+            "--scorer recorded",
+        )
+    return TraceError(
+        Code.REPLAY_SCORER,
+        given=f"no scorer that can be replayed has the name {shown(scorer)}",
+        allowed=allowed,
+        fix="correct the name",
+    )
