@@ -65,10 +65,14 @@ _FLAT = tl.constexpr(rules.FLAT)
 
 @triton.jit
 def _binary_scale(temperature_ptr, slot):
-    """exp((l - m) / temperature) = 2^((l - m) scale). Differences are scaled, not logits: of a
-    logit of 3,000, as temperature 0.01 makes it, float32 keeps three decimals."""
-    temperature = tl.load(temperature_ptr + slot).to(tl.float32)
-    return 1.4426950408889634 / tl.where(temperature > 0.0, temperature, 1.0)
+    """exp((l - m) / temperature) = 2^((l - m) scale); without temperatures, as if it were 1.
+    Differences are scaled, not logits: of a logit of 3,000, as temperature 0.01 makes it, float32
+    keeps three decimals."""
+    scale = 1.4426950408889634
+    if temperature_ptr is not None:
+        temperature = tl.load(temperature_ptr + slot).to(tl.float32)
+        scale = scale / tl.where(temperature > 0.0, temperature, 1.0)
+    return scale
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
@@ -78,7 +82,7 @@ def partial_sums_kernel(
     logits_stride,
     idx_mapping_ptr,  # [num_tokens] slot, -1 for padding
     idx_mapping_stride,
-    temperature_ptr,  # [slots] f32
+    temperature_ptr,  # [slots] f32, or None
     num_tokens,
     vocab_size,
     num_blocks,

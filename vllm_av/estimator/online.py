@@ -12,7 +12,7 @@ import torch
 from vllm_av.estimator import kernels, rules
 from vllm_av.estimator.settings import LOG_ODDS_CLAMP, EstimatorSettings
 
-_VOCAB_BLOCK = 1024
+VOCAB_BLOCK = 1024
 
 
 def _score(
@@ -26,7 +26,7 @@ def _score(
 ) -> None:
     """Two launches; ``learned`` is (features, scores, slope, intercepts)."""
     num_tokens, vocab_size = logits.shape
-    num_blocks = -(-vocab_size // _VOCAB_BLOCK)
+    num_blocks = -(-vocab_size // VOCAB_BLOCK)
     partials = torch.empty(num_tokens, 2, num_blocks, dtype=torch.float32, device=logits.device)
     kernels.partial_sums_kernel[(num_tokens, num_blocks)](
         partials,
@@ -38,7 +38,7 @@ def _score(
         num_tokens,
         vocab_size,
         num_blocks,
-        BLOCK=_VOCAB_BLOCK,
+        BLOCK=VOCAB_BLOCK,
     )
     features, scores, slope, intercepts = learned or (None, None, None, None)
     kernels.predict_kernel[(num_tokens,)](
@@ -63,7 +63,7 @@ def _score(
         STEP_PER_TOKEN=draft_step.dim() > 0,
         NUM_STEPS=out.shape[1],
         LEARNS=learned is not None,
-        BLOCK=_VOCAB_BLOCK,
+        BLOCK=VOCAB_BLOCK,
         PADDED_BLOCKS=kernels.next_power_of_2(num_blocks),
     )
 

@@ -24,6 +24,8 @@ class EstimatorSettings:
             five pairs of a target and its drafter in pull request 52228).
         initial_intercepts: at start, one number or one per draft position; vLLM: -0.2, likewise.
         log_odds_clamp: the feature lies within plus and minus this; vLLM: 40.
+        memory: labels after which an older one counts e times less; only where coefficients move
+            with temperature (:mod:`vllm_av.estimator.tempered`), where ``ridge`` has no use.
     """
 
     refit_interval: int = 100
@@ -32,6 +34,7 @@ class EstimatorSettings:
     initial_slope: float = 0.5
     initial_intercepts: float | tuple[float, ...] = -0.2
     log_odds_clamp: float = LOG_ODDS_CLAMP
+    memory: float = 3000.0
 
     def intercepts(self, num_speculative_steps: int) -> tuple[float, ...]:
         """One initial intercept per draft position."""

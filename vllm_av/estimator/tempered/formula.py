@@ -1,0 +1,128 @@
+r"""The estimator for mixed traffic: the model, its prior and the refit.
+
+Model. q is the probability of the drafter's top token *at temperature 1*, whatever the request's
+temperature T is: after a low temperature the distribution has next to nothing left to tell drafts
+apart by. All of it is a function of the prefix alone, never of the token drawn.
+
+    features   u = log q,  v = -log(1 - q),  m = log q - log of the second best, clamped
+    score      z = a(T) u + b(T) v + c(T) m + l(T) + i_k         for draft position k
+    probability  p = sigmoid(z)
+
+u + v is the log-odds of q; a slope for each half is beta calibration (Kull, Silva Filho and Flach
+2017), which follows a reliability curve that bends. The margin says at low temperatures what the
+log-odds do not: whether target and drafter agree on the best token hangs on the second best.
+a, b, c and l are linear between the KNOTS: T lies between two, with shares h_j + h_j+1 = 1, and a
+feature vector x has h (u, v, m, 1) at these two knots and 1 at its position: 4 J + K coefficients t.
+
+Labels are censored: position k of a request has one if everything before it was accepted and k was
+verified. y = 1 for an accepted draft, 0 for the first rejected one; r = y - p, p as it was at draft
+time. The loss of all labels is kept as a quadratic around the present coefficients,
+
+    g = sum of r x,    A = sum of w x x',    w = p (1 - p), or tanh(z/2) / (2z) where p(y) < 1/2
+
+and so are the start values t0, as a prior of precision S P S. A refit takes its minimum,
+
+    d = (A + S P S)^-1 (g - S P S (t - t0)),    t <- t + d,    g <- g - A d
+
+and then ages the quadratic: A <- E A E, g <- E g, e = exp(-n / (2 memory)) with the n labels that a
+coefficient has had in the round (at a knot: their shares). So a coefficient forgets by its own
+labels: a rare temperature or a deep position keeps what it knows. S is exp(-N / (2 START_MEMORY))
+with all labels so far, down to a least share. P holds the mean over the knots at its start value,
+and each knot at its neighbour, with the strength of ``damping`` labels each: without labels of its
+own a knot follows its neighbours.
+
+w >= p (1 - p) always, and the weight of a surprising label is a bound that Newton's step cannot
+overshoot (Jaakkola and Jordan 2000); the fixed point, g = 0, is the same for every w. There is no
+step size, no undoing, and no constraint: A + S P S is positive definite. A slope below 0 is what the
+labels say, near 0 by chance and otherwise for a reason; the scores stay probabilities of the prefix.
+
+A is block-tridiagonal over the knots, dense from knots to positions, and diagonal over positions:
+O(K) a knot. Non-finite features never enter.
+
+Rule: NumPy float64, and no state; :mod:`vllm_av.estimator.tempered.kernels` must agree with it.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vllm_av.estimator.tempered import rules
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def places(temperature: Floats) -> Floats:
+    """Where temperatures lie among the knots: 1.5 is half-way from the second to the third."""
+    return np.asarray(np.interp(temperature, rules.KNOTS, np.arange(len(rules.KNOTS), dtype=float)))
+
+
+def features(log_odds: Floats, margin: Floats) -> Floats:
+    """[n, 4]: log q, -log(1 - q), margin, 1; from the log-odds of q and the margin, clamped."""
+    with np.errstate(invalid="ignore"):  # of a row that is no distribution
+        other = np.logaddexp(0.0, log_odds)
+    return np.stack([log_odds - other, other, margin, np.ones_like(other)], axis=-1)
+
+
+def margins(logits: Floats) -> Floats:
+    """Best minus second-best logit of each row; 0 for a tie, infinite without a second one.
+
+    Args:
+        logits: [rows, vocab], vocab at least 1.
+    """
+    raw = np.asarray(logits, np.float64)
+    if raw.shape[1] < 2:
+        return np.full(len(raw), np.inf)
+    second, best = np.partition(raw, -2, axis=1)[:, -2:].T
+    with np.errstate(invalid="ignore"):  # of a row that is no distribution
+        return np.asarray(best - second)
+
+
+def design(found: Floats, place: Floats, position: Integers, num_positions: int) -> Floats:
+    """[n, 4 J + K], the feature vectors x.
+
+    Args:
+        found: [n, 4], of :func:`features`.
+        place: [n], of :func:`places`.
+        position: [n].
+        num_positions: K.
+    """
+    knots = len(rules.KNOTS)
+    rows = np.arange(len(found))
+    lower = np.clip(np.floor(place).astype(np.int64), 0, knots - 2)
+    share = (place - lower)[:, None]
+    x = np.zeros((len(found), knots + 1, rules.FEATURES))
+    x[rows, lower] = (1.0 - share) * found
+    x[rows, lower + 1] = share * found
+    at = np.zeros((len(found), num_positions))
+    at[rows, position] = 1.0
+    return np.concatenate([x[:, :knots].reshape(len(found), -1), at], axis=1)
+
+
+def weights(score: Floats, residual: Floats) -> Floats:
+    """w of each label."""
+    size = np.maximum(np.abs(score), 1e-9)
+    small = np.exp(-size)
+    bound = (1.0 - small) / (1.0 + small) / (2.0 * size)
+    likely = np.abs(residual) <= rules.SURPRISE
+    return np.asarray(np.where(likely, small / (1.0 + small) ** 2, bound))
+
+
+def precision(damping: float, num_positions: int) -> Floats:
+    """[4 J + K, 4 J + K], P of the head; a damping below 1 counts as 1."""
+    knots = len(rules.KNOTS)
+    labels = max(damping, 1.0)
+    steps = np.diff(np.eye(knots), axis=0)
+    held = np.full((knots, knots), 1.0 / knots**2) + steps.T @ steps
+    size = knots * rules.FEATURES
+    result = np.zeros((size + num_positions, size + num_positions))
+    for place, says in enumerate(rules.LABEL_SAYS):
+        result[place : size : rules.FEATURES, place : size : rules.FEATURES] = says * labels * held
+    own = np.arange(size, size + num_positions)
+    result[own, own] = rules.LABEL_SAYS[-1] * labels
+    return result
+
+
+def start_share(labels: Floats) -> Floats:
+    """Diagonal of S by each coefficient's labels so far."""
+    share = np.exp(-labels / rules.START_MEMORY)
+    return np.asarray(np.sqrt(np.maximum(share, rules.START_REMAINS)))

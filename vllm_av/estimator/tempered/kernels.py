@@ -1,0 +1,390 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+"""Triton kernels of the estimator for mixed traffic; the formulas stand in
+:mod:`vllm_av.estimator.tempered.formula`.
+
+Rule: no host synchronisation and no launch that depends on data, so that all of it can be captured
+in a CUDA graph. Sums run in one order: every rank gets the same numbers. Counts that change from
+step to step (requests, tokens) never cause a compilation.
+
+Features, scores and the coefficients that predict are float32; sums, curvature and the coefficients
+that learn are float64. They are a few thousand operations.
+"""
+
+import triton
+import triton.language as tl
+
+from vllm_av.estimator.tempered import rules
+
+KNOTS = len(rules.KNOTS)
+SIZE = KNOTS * rules.FEATURES
+"""Coefficients at the knots: feature by feature, knot by knot."""
+PADDED = 32
+"""A power of two that holds them."""
+
+# A round's sums, [KNOTS, K, SUMS] float64, of the labels of a position by the knot below them and
+# the one above: the shares of both make a label count once.
+SAME = 0
+"""w h h x x' at a knot: the ten of the upper triangle, x = log q, -log(1 - q), margin, 1."""
+NEXT = 10
+"""The same of a knot and the next."""
+TO_POSITION = 20
+"""w h x."""
+GRADIENT = 24
+"""r h x."""
+SHARES = 28
+"""h: labels."""
+SUMS = 29
+
+_KNOTS = tl.constexpr(KNOTS)
+_FEATURES = tl.constexpr(rules.FEATURES)
+_SIZE = tl.constexpr(SIZE)
+_PADDED = tl.constexpr(PADDED)
+_NEXT = tl.constexpr(NEXT)
+_TO_POSITION = tl.constexpr(TO_POSITION)
+_GRADIENT = tl.constexpr(GRADIENT)
+_SHARES = tl.constexpr(SHARES)
+_SUMS = tl.constexpr(SUMS)
+_FEWEST_LABELS = tl.constexpr(rules.FEWEST_LABELS)
+_START_MEMORY = tl.constexpr(rules.START_MEMORY)
+_START_REMAINS = tl.constexpr(rules.START_REMAINS)
+_SURPRISE = tl.constexpr(rules.SURPRISE)
+
+
+@triton.jit
+def _softplus(x):
+    return tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def predict_kernel(
+    out_ptr,  # [num_reqs, K] f32, by row of the batch
+    out_stride,
+    features_ptr,  # [slots, K, 3] f32: log-odds, margin, place among the knots
+    scores_ptr,  # [slots, K] f32
+    knots_ptr,  # [KNOTS] f32, temperatures
+    by_knot_ptr,  # [KNOTS, FEATURES] f32
+    intercepts_ptr,  # [K] f32
+    partials_ptr,  # [num_tokens, 2, num_blocks] f32, of the kernel that makes them
+    logits_ptr,  # [num_tokens, vocab] before temperature
+    logits_stride,
+    idx_mapping_ptr,  # [num_tokens] slot, -1 for padding
+    idx_mapping_stride,
+    temperature_ptr,  # [slots] f32
+    step_ptr,  # 0-d or [num_tokens]
+    num_tokens,
+    vocab_size,
+    num_blocks,
+    CLAMP: tl.constexpr,
+    STEP_PER_TOKEN: tl.constexpr,
+    NUM_STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PADDED_BLOCKS: tl.constexpr,
+):
+    """Features, score and probability of one row."""
+    token = tl.program_id(0).to(tl.int64)
+    slot = tl.load(idx_mapping_ptr + token * idx_mapping_stride).to(tl.int64)
+    if slot < 0:
+        return
+    # A step per token means that each request owns NUM_STEPS consecutive rows.
+    if STEP_PER_TOKEN:
+        step = tl.load(step_ptr + token).to(tl.int64)
+        row = token // NUM_STEPS
+    else:
+        step = tl.load(step_ptr).to(tl.int64)
+        row = token
+    scale = 1.4426950408889634
+    blocks = tl.arange(0, PADDED_BLOCKS)
+    inside = blocks < num_blocks
+    at = partials_ptr + token * 2 * num_blocks + blocks
+    maxima = tl.load(at, mask=inside, other=float("-inf"))
+    shares = tl.load(at + num_blocks, mask=inside, other=0.0)
+    maximum = tl.max(maxima, axis=0)
+    shares = shares * tl.exp2((maxima - maximum) * scale)
+    # The block of the top token again: without the token itself, of which float32 leaves nothing
+    # in a sum with the others where it has nearly all the mass, and for the second best.
+    top = tl.max(tl.where(maxima == maximum, blocks, 0), axis=0)
+    offsets = top * BLOCK + tl.arange(0, BLOCK)
+    logits = tl.load(
+        logits_ptr + token * logits_stride + offsets,
+        mask=offsets < vocab_size,
+        other=float("-inf"),
+    ).to(tl.float32)
+    best = logits == maximum
+    ties = tl.sum(best.to(tl.int32), axis=0) - 1
+    others = tl.where(best, 0.0, tl.exp2((logits - maximum) * scale))
+    rest = tl.sum(others, axis=0) + ties.to(tl.float32)
+    rest += tl.sum(tl.where(blocks == top, 0.0, shares), axis=0)
+    second = tl.max(tl.where(best, float("-inf"), logits), axis=0)
+    second = tl.maximum(second, tl.max(tl.where(blocks == top, float("-inf"), maxima), axis=0))
+    margin = tl.minimum(tl.where(ties > 0, 0.0, maximum - second), CLAMP)
+    feature = tl.minimum(tl.maximum(-tl.log(rest), -CLAMP), CLAMP)
+    # A NaN among the logits is one in a sum, of its own block or of another.
+    whole = tl.sum(tl.where(inside, shares, 0.0), axis=0)
+    is_row = (rest >= 0.0) & (whole >= 0.0)
+    is_row = is_row & (maximum > float("-inf")) & (maximum < float("inf"))
+    feature = tl.where(is_row, feature, float("nan"))
+
+    temperature = tl.load(temperature_ptr + slot).to(tl.float32)
+    knot = tl.full((), 0, tl.int32)
+    for above in tl.static_range(1, _KNOTS - 1):
+        knot += tl.where(temperature >= tl.load(knots_ptr + above), 1, 0)
+    low = tl.load(knots_ptr + knot)
+    share = (temperature - low) / (tl.load(knots_ptr + knot + 1) - low)
+    share = tl.minimum(tl.maximum(share, 0.0), 1.0)
+    doubt = _softplus(feature)
+    score = tl.load(intercepts_ptr + step)
+    for which in tl.static_range(2):
+        held = by_knot_ptr + (knot + which) * _FEATURES
+        part = tl.load(held) * (feature - doubt) + tl.load(held + 1) * doubt
+        part += tl.load(held + 2) * margin + tl.load(held + 3)
+        score += tl.where(which == 0, 1.0 - share, share) * part
+    place = slot * NUM_STEPS + step
+    tl.store(features_ptr + place * 3, feature)
+    tl.store(features_ptr + place * 3 + 1, margin)
+    tl.store(features_ptr + place * 3 + 2, knot.to(tl.float32) + share)
+    tl.store(scores_ptr + place, score)
+    # Nothing speaks against a draft of which nothing is known.
+    probability = tl.where(score - score == 0.0, 1.0 / (1.0 + tl.exp(-score)), 1.0)
+    tl.store(out_ptr + row * out_stride + step, probability)
+
+
+@triton.jit
+def _grow(place, value):
+    tl.store(place, tl.load(place) + tl.sum(value, axis=0))
+
+
+@triton.jit
+def _grow_products(to, weight, u, v, m):
+    """The upper triangle of weight x x'."""
+    _grow(to, weight * u * u)
+    _grow(to + 1, weight * u * v)
+    _grow(to + 2, weight * u * m)
+    _grow(to + 3, weight * u)
+    _grow(to + 4, weight * v * v)
+    _grow(to + 5, weight * v * m)
+    _grow(to + 6, weight * v)
+    _grow(to + 7, weight * m * m)
+    _grow(to + 8, weight * m)
+    _grow(to + 9, weight)
+
+
+@triton.jit(do_not_specialize=["num_reqs"])
+def observe_kernel(
+    sums_ptr,  # [KNOTS, K, SUMS] f64
+    masked_ptr,  # [K] f64, labels that were not to teach
+    features_ptr,  # [slots, K, 3] f32
+    scores_ptr,  # [slots, K] f32
+    idx_mapping_ptr,
+    num_sampled_ptr,
+    num_rejected_ptr,
+    mask_ptr,  # [num_reqs] bool, or None
+    num_reqs,
+    NUM_STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The labels of one draft position, as far as they belong to one knot, into the round."""
+    knot = tl.program_id(0).to(tl.int64)
+    step = tl.program_id(1).to(tl.int64)
+    rows = tl.arange(0, BLOCK)
+    inside = rows < num_reqs
+    slot = tl.load(idx_mapping_ptr + rows, mask=inside, other=-1).to(tl.int64)
+    real = inside & (slot >= 0)
+    # The bonus token is sampled, and no draft.
+    sampled = tl.load(num_sampled_ptr + rows, mask=real, other=0).to(tl.int64)
+    accepted = tl.maximum(sampled - 1, 0)
+    verified = accepted + tl.load(num_rejected_ptr + rows, mask=real, other=0).to(tl.int64)
+    seen = real & (step <= accepted) & (step < verified)
+    place = slot * NUM_STEPS + step
+    score = tl.load(scores_ptr + place, mask=seen, other=0.0).to(tl.float64)
+    seen = seen & (score - score == 0.0)
+    if mask_ptr is not None:
+        teaches = seen & (tl.load(mask_ptr + rows, mask=inside, other=0) != 0)
+        if knot == 0:
+            held_back = tl.where(seen & (teaches == 0), 1.0, 0.0).to(tl.float64)
+            _grow(masked_ptr + step, held_back)
+        seen = teaches
+    score = tl.where(seen, score, 0.0)
+    at = features_ptr + place * 3
+    feature = tl.load(at, mask=seen, other=0.0).to(tl.float64)
+    m = tl.load(at + 1, mask=seen, other=0.0).to(tl.float64)
+    x = tl.load(at + 2, mask=seen, other=0.0).to(tl.float64)
+    v = _softplus(feature)
+    u = feature - v
+    here = tl.where(seen, tl.maximum(1.0 - tl.abs(x - knot), 0.0), 0.0)
+    there = tl.where(seen, tl.maximum(1.0 - tl.abs(x - (knot + 1)), 0.0), 0.0)
+
+    small = tl.exp(-tl.abs(score))
+    probability = tl.where(score >= 0.0, 1.0, small) / (1.0 + small)
+    residual = tl.where(step < accepted, 1.0, 0.0).to(tl.float64) - probability
+    size = tl.maximum(tl.abs(score), 1e-9)
+    bound = (1.0 - small) / (1.0 + small) / (2.0 * size)
+    likely = tl.abs(residual) <= _SURPRISE
+    weight = tl.where(likely, small / ((1.0 + small) * (1.0 + small)), bound)
+
+    to = sums_ptr + (knot * NUM_STEPS + step) * _SUMS
+    weight = weight * here
+    _grow_products(to, weight * here, u, v, m)
+    _grow_products(to + _NEXT, weight * there, u, v, m)
+    _grow(to + _TO_POSITION, weight * u)
+    _grow(to + _TO_POSITION + 1, weight * v)
+    _grow(to + _TO_POSITION + 2, weight * m)
+    _grow(to + _TO_POSITION + 3, weight)
+    residual = residual * here
+    _grow(to + _GRADIENT, residual * u)
+    _grow(to + _GRADIENT + 1, residual * v)
+    _grow(to + _GRADIENT + 2, residual * m)
+    _grow(to + _GRADIENT + 3, residual)
+    _grow(to + _SHARES, here)
+
+
+@triton.jit
+def _prior(row, column, precision_ptr):
+    """P between coefficients at the knots; 0 between features."""
+    a = row // _FEATURES
+    b = column // _FEATURES
+    apart = tl.abs(a - b)
+    ends = (a == 0) | (a == _KNOTS - 1)
+    neighbours = tl.where(apart == 0, tl.where(ends, 1.0, 2.0), tl.where(apart == 1, -1.0, 0.0))
+    held = neighbours + 1.0 / (_KNOTS * _KNOTS)
+    same = (row % _FEATURES == column % _FEATURES) & (row < _SIZE) & (column < _SIZE)
+    return tl.where(same, held * tl.load(precision_ptr + row % _FEATURES), 0.0)
+
+
+@triton.jit
+def _start_share(labels):
+    """Diagonal of S."""
+    return tl.sqrt(tl.maximum(tl.exp(-labels / _START_MEMORY), _START_REMAINS))
+
+
+@triton.jit
+def _knot_column(sums_ptr, cross_ptr, at, k, NUM_STEPS: tl.constexpr):
+    """Curvature between the coefficients ``at`` of the knots and position ``k``."""
+    real = at < _SIZE
+    knot = at // _FEATURES
+    found = tl.load(cross_ptr + at * NUM_STEPS + k, mask=real, other=0.0)
+    place = (knot * NUM_STEPS + k) * _SUMS + _TO_POSITION + at % _FEATURES
+    return found + tl.load(sums_ptr + place, mask=real, other=0.0)
+
+
+@triton.jit
+def refit_kernel(
+    by_knot_ptr,  # [SIZE] f32, in force
+    intercepts_ptr,  # [K] f32, in force
+    coefficients_ptr,  # [SIZE + K] f64, the same
+    start_ptr,  # [SIZE + K] f64
+    labels_ptr,  # [SIZE + K] f64, that each coefficient has had before this round
+    sums_ptr,  # [KNOTS, K, SUMS] f64
+    knots_ptr,  # [SIZE, SIZE] f64, curvature between coefficients at the knots
+    cross_ptr,  # [SIZE, K] f64, between these and the positions
+    own_ptr,  # [K] f64, of the positions
+    gradient_ptr,  # [SIZE + K] f64
+    precision_ptr,  # [FEATURES] f64, of the start values
+    refits_ptr,  # [1] f64
+    NUM_STEPS: tl.constexpr,
+    MEMORY: tl.constexpr,
+    BLOCK: tl.constexpr,  # a power of two that holds K
+):
+    """Close the round: add its sums, move the coefficients, age what is known, clear the sums."""
+    k = tl.arange(0, BLOCK)
+    is_position = k < NUM_STEPS
+    at = tl.arange(0, _PADDED)
+    real = at < _SIZE
+
+    # What the round adds.
+    round_k = tl.zeros((BLOCK,), tl.float64)
+    own = tl.load(own_ptr + k, mask=is_position, other=0.0)
+    pull_k = tl.load(gradient_ptr + _SIZE + k, mask=is_position, other=0.0)
+    for j in tl.static_range(_KNOTS):
+        place = sums_ptr + (j * NUM_STEPS + k) * _SUMS
+        round_k += tl.load(place + _SHARES, mask=is_position, other=0.0)
+        own += tl.load(place + _TO_POSITION + 3, mask=is_position, other=0.0)
+        pull_k += tl.load(place + _GRADIENT + 3, mask=is_position, other=0.0)
+    labels_k = tl.load(labels_ptr + _SIZE + k, mask=is_position, other=0.0) + round_k
+    if tl.sum(labels_k, axis=0) < _FEWEST_LABELS:
+        return
+
+    row = at[:, None]
+    column = at[None, :]
+    apart = tl.abs(row // _FEATURES - column // _FEATURES)
+    known = (row < _SIZE) & (column < _SIZE)
+    first = tl.minimum(row % _FEATURES, column % _FEATURES)
+    last = tl.maximum(row % _FEATURES, column % _FEATURES)
+    which = first * (7 - first) // 2 + last + apart * _NEXT
+    below = tl.minimum(row // _FEATURES, column // _FEATURES)
+    curvature = tl.load(knots_ptr + row * _SIZE + column, mask=known, other=0.0)
+    pull = tl.load(gradient_ptr + at, mask=real, other=0.0)
+    round_at = tl.zeros((_PADDED,), tl.float64)
+    for step in range(NUM_STEPS):
+        place = sums_ptr + (below * NUM_STEPS + step) * _SUMS + which
+        curvature += tl.load(place, mask=known & (apart <= 1), other=0.0)
+        place = sums_ptr + (at // _FEATURES * NUM_STEPS + step) * _SUMS
+        pull += tl.load(place + _GRADIENT + at % _FEATURES, mask=real, other=0.0)
+        round_at += tl.load(place + _SHARES, mask=real, other=0.0)
+    labels_at = tl.load(labels_ptr + at, mask=real, other=0.0) + round_at
+
+    # The quadratic of labels and start values.
+    share = _start_share(labels_at)
+    share_k = _start_share(labels_k)
+    prior = share[:, None] * _prior(row, column, precision_ptr) * share[None, :]
+    prior_k = share_k * share_k * tl.load(precision_ptr + _FEATURES - 1)
+    moved = tl.load(coefficients_ptr + at, mask=real, other=0.0)
+    moved -= tl.load(start_ptr + at, mask=real, other=0.0)
+    coefficients_k = tl.load(coefficients_ptr + _SIZE + k, mask=is_position, other=0.0)
+    moved_k = coefficients_k - tl.load(start_ptr + _SIZE + k, mask=is_position, other=0.0)
+    right = pull - tl.sum(prior * moved[None, :], axis=1)
+    right_k = pull_k - prior_k * moved_k
+    whole_k = tl.where(is_position, own + prior_k, 1.0)
+
+    # Its minimum: the positions are eliminated, then the knots one by one. Positive definite
+    # matrices need no pivoting.
+    system = tl.where(known, curvature + prior, tl.where(row == column, 1.0, 0.0))
+    for step in range(NUM_STEPS):
+        whole = tl.sum(tl.where(k == step, whole_k, 0.0), axis=0)
+        right_step = tl.sum(tl.where(k == step, right_k, 0.0), axis=0)
+        one = _knot_column(sums_ptr, cross_ptr, at, step, NUM_STEPS)
+        system -= one[:, None] * one[None, :] / whole
+        right -= one * right_step / whole
+    for pivot in range(_SIZE):
+        pivot_row = tl.sum(tl.where(row == pivot, system, 0.0), axis=0)
+        pivot_column = tl.sum(tl.where(column == pivot, system, 0.0), axis=1)
+        diagonal = tl.sum(tl.where(at == pivot, pivot_column, 0.0), axis=0)
+        factor = tl.where(at == pivot, 0.0, pivot_column / diagonal)
+        system -= factor[:, None] * pivot_row[None, :]
+        right -= factor * tl.sum(tl.where(at == pivot, right, 0.0), axis=0)
+    step_at = right / tl.sum(tl.where(row == column, system, 0.0), axis=1)
+    step_at = tl.where(real, step_at, 0.0)
+    cross = _knot_column(sums_ptr, cross_ptr, row, k[None, :], NUM_STEPS)
+    cross = tl.where((row < _SIZE) & is_position[None, :], cross, 0.0)
+    step_k = (right_k - tl.sum(cross * step_at[:, None], axis=0)) / whole_k
+    step_k = tl.where(is_position, step_k, 0.0)
+    finite = tl.sum(step_at - step_at, axis=0) + tl.sum(step_k - step_k, axis=0) == 0.0
+    step_at = tl.where(finite, step_at, 0.0)
+    step_k = tl.where(finite, step_k, 0.0)
+    pull -= tl.sum(curvature * step_at[None, :], axis=1) + tl.sum(cross * step_k[None, :], axis=1)
+    pull_k -= tl.sum(cross * step_at[:, None], axis=0) + own * step_k
+
+    # What is known ages by each coefficient's own labels.
+    keeps = tl.exp(-round_at / (2.0 * MEMORY))
+    keeps_k = tl.exp(-round_k / (2.0 * MEMORY))
+    curvature = keeps[:, None] * curvature * keeps[None, :]
+    cross = keeps[:, None] * cross * keeps_k[None, :]
+    coefficients = tl.load(coefficients_ptr + at, mask=real, other=0.0) + step_at
+    coefficients_k += step_k
+    tl.debug_barrier()  # all of the sums have been read
+    tl.store(knots_ptr + row * _SIZE + column, curvature, mask=known)
+    inside = (row < _SIZE) & is_position[None, :]
+    tl.store(cross_ptr + row * NUM_STEPS + k[None, :], cross, mask=inside)
+    tl.store(own_ptr + k, keeps_k * own * keeps_k, mask=is_position)
+    tl.store(gradient_ptr + at, keeps * pull, mask=real)
+    tl.store(gradient_ptr + _SIZE + k, keeps_k * pull_k, mask=is_position)
+    tl.store(labels_ptr + at, labels_at, mask=real)
+    tl.store(labels_ptr + _SIZE + k, labels_k, mask=is_position)
+    tl.store(coefficients_ptr + at, coefficients, mask=real)
+    tl.store(coefficients_ptr + _SIZE + k, coefficients_k, mask=is_position)
+    tl.store(by_knot_ptr + at, coefficients.to(tl.float32), mask=real)
+    tl.store(intercepts_ptr + k, coefficients_k.to(tl.float32), mask=is_position)
+    tl.store(refits_ptr, tl.load(refits_ptr) + 1.0)
+    for j in range(_KNOTS):
+        for cleared in range(_SUMS):
+            place = sums_ptr + (j * NUM_STEPS + k) * _SUMS + cleared
+            tl.store(place, tl.zeros((BLOCK,), tl.float64), mask=is_position)
