@@ -16,6 +16,8 @@ NOT_LIGHT = {
     ("__main__.py",),
     ("estimator", "kernels.py"),
     ("estimator", "online.py"),
+    ("replay", "draft_features.py"),
+    ("replay", "recorder.py"),
 }
 
 

@@ -32,6 +32,8 @@ _CODES = {
     "less_than_equal": Code.CONFIG_RANGE,
     "too_long": Code.CONFIG_COUNT,
     "too_short": Code.CONFIG_COUNT,
+    "string_too_long": Code.CONFIG_RANGE,
+    "string_too_short": Code.CONFIG_RANGE,
     "model_type": Code.CONFIG_OBJECT,
 }
 """Pydantic's kind of error -> ours; every other one is of type."""
@@ -88,9 +90,11 @@ def parse_block(
 def canonical(config: AdaptiveVerificationConfig) -> dict[str, Any]:
     """Plain JSON with every default filled in; parsing it gives ``config`` again.
 
-    The estimator's numbers are left out beside a scorer that never uses them.
+    The estimator's numbers are left out beside a scorer that never uses them, and a trace where
+    none is recorded.
     """
     unused = {"estimator"} if config.scorer in _WITHOUT_ESTIMATOR else set()
+    unused |= {"trace"} if config.trace is None else set()
     block: dict[str, Any] = json.loads(config.model_dump_json(exclude=unused))
     return block
 
@@ -242,6 +246,8 @@ def _across(block: dict[str, Any], facts: Facts) -> list[tuple[Path, ConfigError
         found += [(("scorer",), error) for error in _about_scorer(scorer, facts)]
         if isinstance(estimator, Mapping) and estimator and scorer in _WITHOUT_ESTIMATOR:
             found.append((("estimator",), _unused(scorer, estimator)))
+    if isinstance(block.get("trace"), str) and not facts.has_draft_logits:
+        found.append((("trace",), _no_features(block["trace"])))
     count = facts.num_speculative_tokens
     intercepts = estimator.get("initial_intercepts") if isinstance(estimator, Mapping) else None
     if count is not None and isinstance(intercepts, list | tuple):
@@ -281,6 +287,15 @@ def _about_scorer(scorer: str, facts: Facts) -> Iterator[ConfigError]:
             allowed="this scorer where the drafter makes logits, which that setting spares",
             fix="set use_local_argmax_reduction to false",
         )
+
+
+def _no_features(trace: str) -> ConfigError:
+    return ConfigError(
+        Code.CONFIG_METHOD,
+        given=f"{dotted(('trace',))} is {shown(trace)}, with use_local_argmax_reduction true",
+        allowed="a trace where the drafter makes logits, which that setting spares",
+        fix="set use_local_argmax_reduction to false, or remove the key",
+    )
 
 
 def _unused(scorer: str, estimator: object) -> ConfigError:

@@ -46,20 +46,22 @@ def allowed(path: Path) -> str:
     schema = _SCHEMA[model_at(tuple(names[:-1]))]["properties"][names[-1]]
     if "$ref" in schema:
         return f"an object with some of the keys {', '.join(EstimatorConfig.model_fields)}"
-    shapes = schema.get("oneOf", [schema])
+    shapes = schema.get("oneOf") or schema.get("anyOf", [schema])
     if isinstance(path[-1], int):
         shapes = [shape["items"] for shape in shapes if "items" in shape]
     unit = schema.get("unit")
-    words = ", or ".join(_words(shape) for shape in shapes)
+    words = ", or ".join(_words(shape, unit) for shape in shapes)
     return f"{words} ({unit})" if unit and shapes[0]["type"] in ("number", "integer") else words
 
 
-def _words(shape: dict[str, Any]) -> str:
+def _words(shape: dict[str, Any], unit: str | None) -> str:
     kind = shape["type"]
+    if kind == "null":
+        return "null"
     if kind == "boolean":
         return "true or false, without quotes"
     if kind == "string":
-        return "a name in quotes"
+        return f"a {unit} in quotes"
     if kind == "array":
         return f"a list of {shape['minItems']} to {shape['maxItems']} such numbers"
     whole = "a whole number" if kind == "integer" else "a number"

@@ -127,6 +127,15 @@ class AdaptiveVerificationConfig(_Block):
         "explore nothing.",
         json_schema_extra={"unit": "share of the requests' steps"},
     )
+    trace: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="A folder that does not exist yet, into which every draft is recorded with "
+        "what the target made of it, for `vllm-av trace replay` and `report`: numbers alone, no "
+        "token and no text. With exploration 1 every draft is verified, and none lacks its label.",
+        json_schema_extra={"unit": "path"},
+    )
     estimator: EstimatorConfig = Field(
         default_factory=EstimatorConfig,
         description="The online acceptance estimator's numbers. Refused beside this package's "

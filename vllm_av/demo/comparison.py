@@ -30,7 +30,7 @@ def compare(settings: Settings, show: Show) -> Comparison:
         SetupError: ``AV-CACHE-DIR`` if the cache cannot be written.
     """
     choose(num_prompts(max(settings.concurrency)))  # a missing source shows before anything runs
-    pair = _pair(settings.drafter, show)
+    pair = pair_of(settings.drafter, show)
     arms = {}
     with own_logs() as logs:
         for arm in Arm:
@@ -39,7 +39,13 @@ def compare(settings: Settings, show: Show) -> Comparison:
     return Comparison(settings, pair, arms)
 
 
-def _pair(name: str, show: Show) -> Pair:
+def pair_of(name: str, show: Show) -> Pair:
+    """The checkpoints of the drafter ``name`` and of its target, made where the cache has none.
+
+    Raises:
+        DemoError: there is no such drafter, or a checkpoint is missing or damaged.
+        SetupError: ``AV-CACHE-DIR`` if the cache cannot be written.
+    """
     folder = require(name)  # before a target is converted for it
     if find(name).own_target:
         return Pair(checkpoint(name, folder), None)

@@ -97,9 +97,3 @@ COLUMNS = {
     )
 }
 """Name -> column, in the order of the file."""
-
-REASONS = (
-    "top_k", "top_p", "min_p", "logit_bias", "penalties", "bad_words", "grammar", "thinking",
-    "custom",
-)  # fmt: skip
-"""The words of ``masked``."""

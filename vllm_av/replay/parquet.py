@@ -65,13 +65,18 @@ def read_columns(
         tables = []
         for file in files:
             schema = first if file is files[0] else _schema(pa, file)
-            if schema.metadata != first.metadata or _types(schema) != _types(first):
+            said = info if file is files[0] else _info(schema, f"{file.name} of {where}")
+            # The budget may have admitted everything up to some part.
+            same = said.model_copy(update={"censoring": info.censoring}) == info
+            if not same or _types(schema) != _types(first):
                 raise TraceError(
                     Code.TRACE_INFO,
                     given=f"{file.name} of {where} is of another recording than {files[0].name}",
                     allowed="parts with the same columns and the same metadata",
                     fix="keep each recording in a folder of its own",
                 )
+            if said.censoring == "budget":
+                info = said
             with _opened(pa, file) as opened:
                 tables.append(opened.read(columns=names))
         table = pa.concat_tables(tables)

@@ -3,6 +3,7 @@
 Rule: the same answer in the front end and in every worker; the canonical block is a fixed point.
 """
 
+from pathlib import Path
 from typing import Any
 
 from vllm_av.seams import note
@@ -30,6 +31,7 @@ def validate(block: dict[str, Any], spec: Any) -> dict[str, Any]:
     Raises:
         ConfigError: a mistake in the block.
         ScorerError: the scorer named in it is broken, lossy, or lacks what it needs.
+        TraceError: no trace can be written into the folder named in it.
     """
     # Not at the head: vLLM loads this module in every process, for everybody.
     from vllm_av.config import canonical, parse_block
@@ -43,4 +45,8 @@ def validate(block: dict[str, Any], spec: Any) -> dict[str, Any]:
             has_draft_logits=not spec.use_local_argmax_reduction,
         )
         admit(config, has_logits=not spec.use_local_argmax_reduction)
+        if config.trace is not None:
+            from vllm_av.replay.writer import check_folder
+
+            check_folder(Path(config.trace))
     return canonical(config)

@@ -12,6 +12,7 @@ _learns = False
 
 if TYPE_CHECKING:
     from vllm_av.drafters import DrafterType
+    from vllm_av.replay.recorder import RecordingScorer
     from vllm_av.scorers.guard import GuardedScorer
 
 
@@ -45,7 +46,7 @@ def learns() -> bool:
     return _learns
 
 
-def create(inputs: Any) -> "GuardedScorer":
+def create(inputs: Any) -> "GuardedScorer | RecordingScorer":
     """The factory.
 
     Args:
@@ -54,12 +55,13 @@ def create(inputs: Any) -> "GuardedScorer":
     Raises:
         ConfigError: the block is not valid.
         ScorerError: the scorer does not exist, is broken, does not fit the drafter, or is lossy.
+        TraceError: a trace is asked for and cannot be written.
     """
     with note.left_by_errors():
         return _create(inputs)
 
 
-def _create(inputs: Any) -> "GuardedScorer":
+def _create(inputs: Any) -> "GuardedScorer | RecordingScorer":
     # Not at the head: vLLM loads this module in every process, for everybody.
     # Not vllm_av's own logger: vLLM shows what its loggers say, and only that.
     from vllm.logger import init_logger
@@ -69,6 +71,7 @@ def _create(inputs: Any) -> "GuardedScorer":
     from vllm_av.scorers.build import build
     from vllm_av.scorers.registry import AUTO
     from vllm_av.scorers.traits import learns as learning
+    from vllm_av.seams.trace import recording
 
     log = init_logger(f"vllm.{__name__}")
     spec = inputs.vllm_config.speculative_config
@@ -112,7 +115,7 @@ def _create(inputs: Any) -> "GuardedScorer":
             "generated no longer follows the target's distribution",
             selection.name,
         )
-    return scorer
+    return recording(scorer, inputs, config, row.title if row else None)
 
 
 def type_of(spec: Any, *, has_head: bool) -> "DrafterType | None":

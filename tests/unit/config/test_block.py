@@ -64,6 +64,8 @@ def test_whole_numbers_are_taken_for_fractions() -> None:
         {},
         {"scorer": "confidence_head"},
         {"scorer": "max_probability", "allow_lossy": True},
+        {"trace": "recordings/monday"},
+        {"trace": None},
         {"scorer": "online_estimator", **estimator(initial_intercepts=[0.1, 0, -0.1, 1 / 3])},
     ],
 )
@@ -106,6 +108,9 @@ ENDLESS = 10**5000  # Python refuses to write it in decimals
         (KEY, estimator(**{"\ud800": 1}), r'estimator has the unknown key "\\ud800"'),
         (TYPE, {"scorer": 5}, "scorer is 5; a name in quotes; .* the default"),
         (TYPE, {"scorer": None}, "scorer is null;"),
+        (TYPE, {"trace": 5}, "trace is 5; a path in quotes, or null; .* the default null"),
+        (RANGE, {"trace": ""}, 'trace is ""; a path in quotes, or null; correct the value'),
+        (RANGE, {"trace": "x" * 5000}, r"trace is \"x{55}.*; a path in quotes, or null"),
         (TYPE, {"allow_lossy": 1}, "allow_lossy is 1; true or false, without quotes;"),
         (TYPE, {"allow_lossy": "true"}, 'is "true"; .*; write it without quotes'),
         (TYPE, estimator(damping="50"), 'estimator.damping is "50"; a number .*without quotes'),
@@ -201,6 +206,13 @@ def test_a_scorer_that_reads_logits_needs_them(scorer: str) -> None:
     error = refused({"scorer": scorer}, has_draft_logits=False)
     assert error.code is METHOD
     assert "set use_local_argmax_reduction to false" in str(error)
+
+
+def test_a_trace_needs_logits_whatever_the_scorer() -> None:
+    block = {"scorer": "confidence_head", "trace": "monday"}
+    error = refused(block, method="dspark", has_draft_logits=False)
+    assert error.code is Code.CONFIG_METHOD
+    assert 'trace is "monday", with use_local_argmax_reduction true' in str(error)
 
 
 def test_the_first_of_several_mistakes_in_the_text_is_told_and_the_others_counted() -> None:

@@ -39,7 +39,13 @@ def test_the_schema_is_that_of_the_block(run: Run) -> None:
     code, out, err = run("schema", "--json")
     assert (code, err) == (0, "")
     schema = json.loads(out)
-    assert list(schema["properties"]) == ["allow_lossy", "estimator", "exploration", "scorer"]
+    assert list(schema["properties"]) == [
+        "allow_lossy",
+        "estimator",
+        "exploration",
+        "scorer",
+        "trace",
+    ]
     interval = schema["$defs"]["EstimatorConfig"]["properties"]["refit_interval"]
     assert (interval["minimum"], interval["maximum"], interval["default"]) == (1, 1000000, 100)
     assert json.loads(run("schema")[1]) == schema
