@@ -197,7 +197,8 @@ class _Unpadded:
 
     def observe(self, mapping: Any, sampled: Any, rejected: Any, mask: Any) -> None:
         real = mapping >= 0
-        self.estimator.observe(mapping[real], sampled[real], rejected[real], mask[real])
+        target_only = torch.where(mask, 0, 4).int()
+        self.estimator.observe(mapping[real], sampled[real], rejected[real], target_only[real])
 
 
 def test_the_copy_of_upstreams_step_is_right() -> None:

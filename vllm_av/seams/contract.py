@@ -13,6 +13,10 @@ _NEEDED = {
     # The interface alone would take a factory that nobody asks.
     "v1/worker/gpu/spec_decode/acceptance_scorer.py": b"def create_acceptance_scorer",
     "v1/worker/gpu/spec_decode/speculator.py": b"create_acceptance_scorer(",
+    "v1/worker/gpu/spec_decode/draft_budget.py": b"def set_draft_budget_policy_factory",
+    "v1/worker/gpu/spec_decode/adaptive_verification.py": b"get_draft_budget_policy_factory()",
+    "v1/worker/gpu/sample/sampler.py": b"def get_target_only",
+    "v1/worker/gpu/model_runner.py": b"self.speculator.add_request(",
 }
 """Where a seam is, or is asked -> what the file then holds."""
 
