@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from vllm_av.config import AdaptiveVerificationConfig
 from vllm_av.drafters import (
     HEAD_METHODS,
     KEPT,
@@ -18,6 +17,7 @@ from vllm_av.drafters import (
     Head,
     drafter_type,
 )
+from vllm_av.estimator.settings import MIXED, EstimatorSettings
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 NAMES = {row.name: row for row in TYPES}
@@ -80,9 +80,9 @@ def test_a_type_has_start_values_where_it_estimates() -> None:
 
 
 def test_upstream_s_start_is_the_default() -> None:
-    estimator = AdaptiveVerificationConfig().estimator
-    assert UPSTREAM.slope == estimator.initial_slope
-    assert UPSTREAM.intercept == estimator.initial_intercepts
+    for default in (EstimatorSettings(), MIXED):
+        assert UPSTREAM.slope == default.initial_slope
+        assert UPSTREAM.intercept == default.initial_intercepts
 
 
 @pytest.mark.parametrize("row", [row for row in TYPES if row.estimates], ids=lambda row: row.name)

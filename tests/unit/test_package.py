@@ -16,6 +16,8 @@ NOT_LIGHT = {
     ("__main__.py",),
     ("estimator", "kernels.py"),
     ("estimator", "online.py"),
+    ("estimator", "tempered", "kernels.py"),
+    ("estimator", "tempered", "online.py"),
     ("replay", "draft_features.py"),
     ("replay", "recorder.py"),
 }

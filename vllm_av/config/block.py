@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from vllm_av.config.fields import Path, allowed, default_of, keys_of, model_at
-from vllm_av.config.model import MAX_POSITIONS, AdaptiveVerificationConfig
+from vllm_av.config.model import MAX_POSITIONS, ONLINE, POOLED, AdaptiveVerificationConfig
 from vllm_av.config.text import shown
 from vllm_av.drafters import HEAD_METHODS
 from vllm_av.errors import Code, ConfigError
@@ -24,7 +24,7 @@ MOST = 100
 """Mistakes that are told; of more it is only said that they are there."""
 _HEAD = "confidence_head"
 _INTERCEPTS: Path = ("estimator", "initial_intercepts")
-_READ_LOGITS = frozenset({"online_estimator", "max_probability"})
+_READ_LOGITS = frozenset({ONLINE, POOLED, "max_probability"})
 _WITHOUT_ESTIMATOR = frozenset({"confidence_head", "max_probability"})
 _CODES = {
     "finite_number": Code.CONFIG_RANGE,
@@ -93,10 +93,20 @@ def canonical(config: AdaptiveVerificationConfig) -> dict[str, Any]:
     The estimator's numbers are left out beside a scorer that never uses them, and a trace where
     none is recorded.
     """
-    unused = {"estimator"} if config.scorer in _WITHOUT_ESTIMATOR else set()
-    unused |= {"trace"} if config.trace is None else set()
+    unused = {"trace"} if config.trace is None else set()
     block: dict[str, Any] = json.loads(config.model_dump_json(exclude=unused))
+    if config.scorer in _WITHOUT_ESTIMATOR:
+        del block["estimator"]
+    elif (foreign := _foreign_key(config.scorer)) is not None:
+        del block["estimator"][foreign[0]]
     return block
+
+
+def _foreign_key(scorer: str) -> tuple[str, str] | None:
+    """The one of the estimators' keys that is not this scorer's, and whose it is."""
+    if scorer == POOLED:
+        return "memory", ONLINE
+    return ("ridge", POOLED) if scorer in (AUTO, ONLINE) else None
 
 
 def examine_block(block: object, facts: Facts) -> Verdict:
@@ -246,6 +256,11 @@ def _across(block: dict[str, Any], facts: Facts) -> list[tuple[Path, ConfigError
         found += [(("scorer",), error) for error in _about_scorer(scorer, facts)]
         if isinstance(estimator, Mapping) and estimator and scorer in _WITHOUT_ESTIMATOR:
             found.append((("estimator",), _unused(scorer, estimator)))
+        elif isinstance(estimator, Mapping) and (foreign := _foreign_key(scorer)) is not None:
+            key, other = foreign
+            if key in estimator:
+                path = ("estimator", key)
+                found.append((path, _of_another(path, estimator[key], scorer, other)))
     if isinstance(block.get("trace"), str) and not facts.has_draft_logits:
         found.append((("trace",), _no_features(block["trace"])))
     count = facts.num_speculative_tokens
@@ -304,6 +319,15 @@ def _unused(scorer: str, estimator: object) -> ConfigError:
         given=f"{dotted(('estimator',))} is {shown(estimator)}, with the scorer {shown(scorer)}",
         allowed="no settings of the online estimator beside a scorer that never asks it",
         fix='remove the key, or set "scorer": "online_estimator"',
+    )
+
+
+def _of_another(path: Path, value: object, scorer: str, other: str) -> ConfigError:
+    return ConfigError(
+        Code.CONFIG_UNUSED,
+        given=f"{dotted(path)} is {shown(value)}, with the scorer {shown(scorer)}",
+        allowed=f"this key with the scorer {other}, which alone has a use for it",
+        fix=f'remove the key, or set "scorer": "{other}"',
     )
 
 

@@ -46,18 +46,19 @@ def allowed(path: Path) -> str:
     schema = _SCHEMA[model_at(tuple(names[:-1]))]["properties"][names[-1]]
     if "$ref" in schema:
         return f"an object with some of the keys {', '.join(EstimatorConfig.model_fields)}"
-    shapes = schema.get("oneOf") or schema.get("anyOf", [schema])
+    every = schema.get("oneOf") or schema.get("anyOf", [schema])
+    shapes = [shape for shape in every if shape["type"] != "null"]
     if isinstance(path[-1], int):
-        shapes = [shape["items"] for shape in shapes if "items" in shape]
+        every = shapes = [shape["items"] for shape in shapes if "items" in shape]
     unit = schema.get("unit")
     words = ", or ".join(_words(shape, unit) for shape in shapes)
-    return f"{words} ({unit})" if unit and shapes[0]["type"] in ("number", "integer") else words
+    if unit and shapes[0]["type"] in ("number", "integer"):
+        words += f" ({unit})"
+    return words if len(every) == len(shapes) else f"{words}, or null"
 
 
 def _words(shape: dict[str, Any], unit: str | None) -> str:
     kind = shape["type"]
-    if kind == "null":
-        return "null"
     if kind == "boolean":
         return "true or false, without quotes"
     if kind == "string":

@@ -1,24 +1,30 @@
 """The keys of the block, with their meaning, unit, range and default.
 
-The defaults are vLLM's own constants (:mod:`vllm_av.estimator.settings`). The ranges are
-wide enough for every use and closed, so that no number leaves float32.
+The defaults of the estimators are in :mod:`vllm_av.estimator.settings`; null stands for the named
+scorer's own. The ranges are wide enough for every use and closed, so that no number leaves float32.
 
 Rule: frozen, strict and closed. A string is no number, true is no number, no key is ignored.
 """
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
 
-from vllm_av.estimator.settings import EstimatorSettings
+from vllm_av.drafters import Start
+from vllm_av.estimator.settings import MIXED, EstimatorSettings
 
+POOLED = "pooled_estimator"
+ONLINE = "online_estimator"
 _UPSTREAM = EstimatorSettings()
 MAX_LOG_ODDS = 80.0
 """exp() of it is still finite in float32."""
 MAX_POSITIONS = 1024
 
 
-def _kind(value: Any) -> Literal["number", "list"]:
+def _kind(value: Any) -> Literal["number", "list", "null"]:
+    if value is None:
+        return "null"
     return "list" if isinstance(value, list | tuple) else "number"
 
 
@@ -31,7 +37,8 @@ Intercepts = Annotated[
         Strict(False),  # a list, as JSON has it
         Field(min_length=1, max_length=MAX_POSITIONS),
         Tag("list"),
-    ],
+    ]
+    | Annotated[None, Tag("null")],
     Discriminator(_kind),
 ]
 
@@ -41,24 +48,35 @@ class _Block(BaseModel):
 
 
 class EstimatorConfig(_Block):
-    """The online acceptance estimator: p_k = sigmoid(slope * log-odds + intercept_k)."""
+    """The online acceptance estimators; null is the named one's own default."""
 
-    refit_interval: int = Field(
-        default=_UPSTREAM.refit_interval,
+    refit_interval: int | None = Field(
+        default=None,
         ge=1,
         le=1_000_000,
-        description="Decode steps between two refits. Fewer follow the traffic faster, from fewer "
-        "observations each.",
+        description=f"Decode steps between two refits; {MIXED.refit_interval} for {ONLINE}, whose "
+        f"first ones come sooner, and {_UPSTREAM.refit_interval} for {POOLED}. Fewer follow the "
+        "traffic faster, from fewer labels each.",
         json_schema_extra={"unit": "decode steps"},
     )
-    damping: float = Field(
-        default=_UPSTREAM.damping,
+    damping: float | None = Field(
+        default=None,
         ge=0,
         le=1e6,
         allow_inf_nan=False,
-        description="Observations at which a refit goes half of its step: n / (n + damping). "
+        description="Labels at which the step from the start values is half of the full one; "
+        f"{MIXED.damping:g} for {ONLINE}, and {_UPSTREAM.damping:g} for {POOLED}, at every refit. "
         "More is steadier, less is faster.",
-        json_schema_extra={"unit": "observations"},
+        json_schema_extra={"unit": "labels"},
+    )
+    memory: float = Field(
+        default=MIXED.memory,
+        ge=10,
+        le=1e9,
+        allow_inf_nan=False,
+        description="Labels of a coefficient after which an older one counts e times less. Less "
+        f"follows the traffic faster, more is steadier. Of {ONLINE} only.",
+        json_schema_extra={"unit": "labels"},
     )
     ridge: float = Field(
         default=_UPSTREAM.ridge,
@@ -66,22 +84,25 @@ class EstimatorConfig(_Block):
         le=1e6,
         allow_inf_nan=False,
         description="Added to the diagonal of a refit's equations. More holds back coefficients "
-        "about which little was observed.",
-        json_schema_extra={"unit": "observations' weight"},
+        f"about which little was observed. Of {POOLED} only.",
+        json_schema_extra={"unit": "labels' weight"},
     )
-    initial_slope: float = Field(
-        default=_UPSTREAM.initial_slope,
+    initial_slope: float | None = Field(
+        default=None,
         ge=0,
         le=10,
         allow_inf_nan=False,
-        description="Slope before the first refit. 0 trusts the position alone, 1 the drafter's "
-        "own probability.",
+        description="Slope of the log-odds before the first refit; null is what is known of the "
+        "drafter's type (`vllm-av scorers --json`), else "
+        f"{_UPSTREAM.initial_slope:g}. 0 trusts the position alone, 1 the drafter's own "
+        "probability.",
         json_schema_extra={"unit": "log-odds per log-odds"},
     )
     initial_intercepts: Intercepts = Field(
-        default=_UPSTREAM.initial_intercepts,
+        default=None,
         description="Intercept before the first refit: a number for all draft positions, or a "
-        "list of num_speculative_tokens numbers. Higher means verify more.",
+        "list of num_speculative_tokens numbers; null is what is known of the drafter's type, "
+        f"else {_UPSTREAM.initial_intercepts:g}. Higher means verify more.",
         json_schema_extra={"unit": "log-odds"},
     )
     log_odds_clamp: float = Field(
@@ -94,9 +115,20 @@ class EstimatorConfig(_Block):
         json_schema_extra={"unit": "log-odds"},
     )
 
-    def settings(self) -> EstimatorSettings:
-        """The same, as the estimator takes it."""
-        return EstimatorSettings(**dict(self))
+    def settings(self, scorer: str, start: Start | None = None) -> EstimatorSettings:
+        """The numbers in force.
+
+        Args:
+            scorer: whose defaults stand for null.
+            start: of the drafter's type, where that is known.
+        """
+        default = MIXED if scorer == ONLINE else _UPSTREAM
+        if start is not None:
+            default = replace(
+                default, initial_slope=start.slope, initial_intercepts=start.intercept
+            )
+        given = {name: value for name, value in dict(self).items() if value is not None}
+        return replace(default, **given)
 
 
 class AdaptiveVerificationConfig(_Block):
@@ -106,8 +138,9 @@ class AdaptiveVerificationConfig(_Block):
         default="auto",
         description="What predicts whether a draft token will be accepted: auto (the checkpoint's "
         "confidence head where it has one, else online_estimator), confidence_head, "
-        "online_estimator, max_probability, or a scorer of another package (`vllm-av scorers`).",
-        examples=["auto", "confidence_head", "online_estimator", "max_probability"],
+        "online_estimator, pooled_estimator, max_probability, or a scorer of another package "
+        "(`vllm-av scorers`).",
+        examples=["auto", "confidence_head", ONLINE, POOLED, "max_probability"],
         json_schema_extra={"unit": "name"},
     )
     allow_lossy: bool = Field(

@@ -23,6 +23,8 @@ from vllm_av.estimator.reference import ReferenceEstimator
 from vllm_av.estimator.settings import EstimatorSettings
 from vllm_av.replay.baselines.upstream import Upstream
 from vllm_av.replay.replay import Bools, Floats, Learner, Rows
+from vllm_av.replay.tempered import OnlineEstimator
+from vllm_av.replay.trace import Trace
 
 NEVER = 1 << 40
 """Decode steps until a scorer changes that never learns."""
@@ -114,12 +116,21 @@ class Recorded(MaxProbability):
         return rows["confidence"].astype(np.float64)
 
 
-LEARNERS: dict[str, Callable[[EstimatorSettings, int], Learner]] = {
-    "online_estimator": PooledEstimator,
-    "pooled_estimator": PooledEstimator,
-    "upstream": Upstream,
-    "max_probability": lambda settings, num_positions: MaxProbability(),
-    "confidence_head": lambda settings, num_positions: ConfidenceHead(),
-    "recorded": lambda settings, num_positions: Recorded(),
+Build = Callable[[EstimatorSettings, Trace], Learner]
+
+
+def _online(settings: EstimatorSettings, trace: Trace) -> Learner:
+    return OnlineEstimator(settings, trace.info.num_speculative_tokens, margin=trace.has("margin"))
+
+
+LEARNERS: dict[str, Build] = {
+    "online_estimator": _online,
+    "pooled_estimator": lambda settings, trace: PooledEstimator(
+        settings, trace.info.num_speculative_tokens
+    ),
+    "upstream": lambda settings, trace: Upstream(settings, trace.info.num_speculative_tokens),
+    "max_probability": lambda settings, trace: MaxProbability(),
+    "confidence_head": lambda settings, trace: ConfidenceHead(),
+    "recorded": lambda settings, trace: Recorded(),
 }
-"""Name -> what builds it from the estimator's settings and the number of draft positions."""
+"""Name -> what builds it from the estimator's settings, for a trace."""

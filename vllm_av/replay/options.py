@@ -12,20 +12,25 @@ from typing import Any
 
 from vllm_av.config.block import parse_block
 from vllm_av.config.text import shown
+from vllm_av.drafters import drafter_type
 from vllm_av.errors import Code, TraceError
 from vllm_av.estimator.settings import EstimatorSettings
 from vllm_av.replay.learners import LEARNERS
 from vllm_av.replay.replay import Learner
+from vllm_av.replay.trace import Trace
 from vllm_av.scorers.registry import names
 
 
-def chosen(scorer: str, assignments: Sequence[str], num_positions: int) -> Learner:
+def chosen(scorer: str, assignments: Sequence[str], trace: Trace) -> Learner:
     """The learner that is asked for.
+
+    It starts where serving does: at the settings, else at the start values of the drafter's type
+    if the trace names its method.
 
     Args:
         scorer: its name.
         assignments: ``estimator.damping=20``; the value is JSON, or else a word.
-        num_positions: K.
+        trace: that is replayed.
 
     Raises:
         TraceError: ``AV-REPLAY-SCORER``, ``AV-REPLAY-OPTION``.
@@ -33,14 +38,18 @@ def chosen(scorer: str, assignments: Sequence[str], num_positions: int) -> Learn
     """
     if scorer not in LEARNERS:
         raise _not_replayable(scorer)
-    return LEARNERS[scorer](_settings(scorer, assignments, num_positions), num_positions)
+    return LEARNERS[scorer](_settings(scorer, assignments, trace), trace)
 
 
-def _settings(scorer: str, assignments: Sequence[str], num_positions: int) -> EstimatorSettings:
+def _settings(scorer: str, assignments: Sequence[str], trace: Trace) -> EstimatorSettings:
     block: dict[str, Any] = {"scorer": scorer} if scorer in names() else {}
     for assignment in assignments:
         _assign(block, assignment)
-    return parse_block(block, num_speculative_tokens=num_positions).estimator.settings()
+    config = parse_block(block, num_speculative_tokens=trace.info.num_speculative_tokens)
+    method = trace.info.method
+    # vLLM's own estimator starts from one pair of numbers whatever drafts.
+    row = drafter_type(method, has_head=trace.has("head")) if method and scorer in names() else None
+    return config.estimator.settings(scorer, row.start if row else None)
 
 
 def _assign(block: dict[str, Any], assignment: str) -> None:

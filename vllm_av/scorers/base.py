@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from vllm_av.config import AdaptiveVerificationConfig
+    from vllm_av.drafters import Start
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class ScorerContext:
         confidence_head: the checkpoint's own head, ``(hidden_states, markov_embeds) -> [num_reqs *
             K]`` probabilities, or None where the checkpoint has none.
         config: the whole ``adaptive_verification_config``.
+        start: where an estimator may start, by the drafter's type; None where that is not known.
     """
 
     num_speculative_steps: int
@@ -41,6 +43,7 @@ class ScorerContext:
     has_draft_logits: bool
     confidence_head: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None
     config: AdaptiveVerificationConfig
+    start: Start | None = None
 
 
 class Scorer:

@@ -1,29 +1,22 @@
-"""The acceptance estimator that learns while it serves (:mod:`vllm_av.estimator`)."""
+"""The acceptance estimators that learn while they serve (:mod:`vllm_av.estimator`)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vllm_av.scorers.base import Scorer, ScorerContext
 
 if TYPE_CHECKING:
     import torch
 
+    from vllm_av.estimator.settings import EstimatorSettings
 
-class OnlineEstimatorScorer(Scorer):
-    """Log-odds of the drafter's top token, fitted to what the target accepts while it serves."""
+
+class EstimatorScorer(Scorer):
+    """What both have in common."""
 
     needs_draft_logits = True
-
-    def __init__(self, context: ScorerContext) -> None:
-        from vllm_av.estimator.online import OnlineEstimator
-
-        self.estimator = OnlineEstimator(
-            context.config.estimator.settings(),
-            context.max_num_reqs,
-            context.num_speculative_steps,
-            context.device,
-        )
+    estimator: Any
 
     def predict(
         self,
@@ -47,3 +40,22 @@ class OnlineEstimatorScorer(Scorer):
 
     def snapshot(self) -> dict[str, torch.Tensor]:
         return self.estimator.snapshot()
+
+
+def settings_of(context: ScorerContext, name: str) -> EstimatorSettings:
+    """The numbers in force for the scorer ``name``."""
+    return context.config.estimator.settings(name, context.start)
+
+
+class OnlineEstimatorScorer(EstimatorScorer):
+    """The drafter's certainty, fitted to what the target accepts, by temperature, while serving."""
+
+    def __init__(self, context: ScorerContext) -> None:
+        from vllm_av.estimator.tempered.online import TemperedEstimator
+
+        self.estimator = TemperedEstimator(
+            settings_of(context, "online_estimator"),
+            context.max_num_reqs,
+            context.num_speculative_steps,
+            context.device,
+        )

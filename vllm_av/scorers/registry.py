@@ -71,6 +71,13 @@ def _online_estimator() -> Any:
     return OnlineEstimatorScorer
 
 
+@register("pooled_estimator")
+def _pooled_estimator() -> Any:
+    from vllm_av.scorers.pooled_estimator import PooledEstimatorScorer
+
+    return PooledEstimatorScorer
+
+
 @register("max_probability")
 def _max_probability() -> Any:
     from vllm_av.scorers.max_probability import MaxProbability

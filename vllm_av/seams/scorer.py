@@ -4,6 +4,7 @@ Rule: the scorer is chosen once, when vLLM has loaded the drafter; which one, an
 """
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from vllm_av.seams import note
@@ -67,6 +68,7 @@ def _create(inputs: Any) -> "GuardedScorer | RecordingScorer":
     from vllm.logger import init_logger
 
     from vllm_av.config import EstimatorConfig, canonical, parse_block
+    from vllm_av.config.model import ONLINE, POOLED
     from vllm_av.scorers.base import ScorerContext
     from vllm_av.scorers.build import build
     from vllm_av.scorers.registry import AUTO
@@ -80,6 +82,7 @@ def _create(inputs: Any) -> "GuardedScorer | RecordingScorer":
         num_speculative_tokens=spec.num_speculative_tokens,
         method=spec.method,
     )
+    row = type_of(spec, has_head=inputs.compute_confidence is not None)
     context = ScorerContext(
         num_speculative_steps=inputs.num_speculative_steps,
         max_num_reqs=inputs.max_num_reqs,
@@ -87,6 +90,7 @@ def _create(inputs: Any) -> "GuardedScorer | RecordingScorer":
         has_draft_logits=inputs.has_draft_logits,
         confidence_head=inputs.compute_confidence,
         config=config,
+        start=row.start if row else None,
     )
     scorer, selection = build(context)
     global _learns
@@ -94,7 +98,8 @@ def _create(inputs: Any) -> "GuardedScorer | RecordingScorer":
     # A failure at the warm-up ends the start of the engine as well.
     scorer.on_failure = note.leave
     in_force = canonical(config.model_copy(update={"scorer": selection.name}))
-    row = type_of(spec, has_head=context.confidence_head is not None)
+    if selection.name in (ONLINE, POOLED):
+        in_force["estimator"] = asdict(config.estimator.settings(selection.name, context.start))
     log.info_once(
         "Adaptive verification: drafter %s, scorer %s (%s), settings %s",
         row.title if row else spec.method,

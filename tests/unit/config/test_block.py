@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 import time
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -18,26 +19,40 @@ from vllm_av.config import (
     examine_block,
     parse_block,
 )
+from vllm_av.drafters import Start
 from vllm_av.errors import Code, ConfigError
+from vllm_av.estimator.settings import MIXED
 
-# acceptance_estimator.py of vLLM 0.30 to 0.33
-UPSTREAM = {
+DEFAULT = {
     "scorer": "auto",
     "allow_lossy": False,
     "exploration": 0.01,
     "estimator": {
-        "refit_interval": 100,
-        "damping": 50.0,
-        "ridge": 1e-3,
-        "initial_slope": 0.5,
-        "initial_intercepts": -0.2,
+        "refit_interval": None,
+        "damping": None,
+        "memory": 3000.0,
+        "initial_slope": None,
+        "initial_intercepts": None,
         "log_odds_clamp": 40.0,
     },
+}
+# acceptance_estimator.py of vLLM 0.30 to 0.33
+UPSTREAM = {
+    "refit_interval": 100,
+    "damping": 50.0,
+    "ridge": 1e-3,
+    "initial_slope": 0.5,
+    "initial_intercepts": -0.2,
+    "log_odds_clamp": 40.0,
 }
 
 
 def estimator(**settings: Any) -> dict[str, Any]:
     return {"estimator": settings}
+
+
+def pooled(**settings: object) -> dict[str, Any]:
+    return {"scorer": "pooled_estimator", "estimator": settings}
 
 
 def refused(block: object, **facts: Any) -> ConfigError:
@@ -47,8 +62,25 @@ def refused(block: object, **facts: Any) -> ConfigError:
     return caught.value
 
 
-def test_nothing_written_is_upstream() -> None:
-    assert canonical(parse_block({})) == UPSTREAM
+def test_nothing_written_is_the_default() -> None:
+    assert canonical(parse_block({})) == DEFAULT
+
+
+def test_the_pooled_estimator_has_upstream_s_numbers() -> None:
+    found = parse_block({"scorer": "pooled_estimator"}).estimator.settings("pooled_estimator")
+    assert asdict(found).items() >= UPSTREAM.items()
+
+
+def test_null_is_the_scorer_s_own_and_the_type_s_start() -> None:
+    start = Start(0.6, -0.5, "a test")
+    config = parse_block(estimator(refit_interval=None, initial_slope=None)).estimator
+    assert config.settings("online_estimator") == MIXED
+    found = config.settings("online_estimator", start)
+    assert (found.initial_slope, found.initial_intercepts) == (0.6, -0.5)
+    given = parse_block(estimator(initial_slope=0.1, damping=7)).estimator
+    found = given.settings("pooled_estimator", start)
+    assert (found.initial_slope, found.initial_intercepts, found.damping) == (0.1, -0.5, 7)
+    assert found.refit_interval == 100
 
 
 def test_whole_numbers_are_taken_for_fractions() -> None:
@@ -64,6 +96,8 @@ def test_whole_numbers_are_taken_for_fractions() -> None:
         {},
         {"scorer": "confidence_head"},
         {"scorer": "max_probability", "allow_lossy": True},
+        {"scorer": "pooled_estimator", **estimator(ridge=0.1)},
+        {"scorer": "auto", **estimator(memory=10**4, damping=None, initial_intercepts=None)},
         {"trace": "recordings/monday"},
         {"trace": None},
         {"scorer": "online_estimator", **estimator(initial_intercepts=[0.1, 0, -0.1, 1 / 3])},
@@ -116,7 +150,7 @@ ENDLESS = 10**5000  # Python refuses to write it in decimals
         (TYPE, estimator(damping="50"), 'estimator.damping is "50"; a number .*without quotes'),
         (TYPE, estimator(ridge="1e-3"), r"without quotes \(in YAML 0.001 or 1.0e-3\), or"),
         (TYPE, estimator(damping=True), "estimator.damping is true; a number"),
-        (TYPE, estimator(damping=None), "estimator.damping is null; a number"),
+        (TYPE, estimator(ridge=None), "estimator.ridge is null; a number"),
         (TYPE, estimator(refit_interval=True), "is true; a whole number"),
         (TYPE, estimator(refit_interval=1.5), r"is 1.5; a whole number from 1 to 1000000 \(decode"),
         (TYPE, estimator(initial_intercepts=True), "is true; a number .*, or a list"),
@@ -126,10 +160,13 @@ ENDLESS = 10**5000  # Python refuses to write it in decimals
         (TYPE, estimator(initial_intercepts={"a": 1}), "initial_intercepts is {"),
         (RANGE, estimator(refit_interval=0), "is 0; a whole number from 1 "),
         (RANGE, estimator(refit_interval=10**7), "is 10000000; .* to 1000000 "),
-        (RANGE, estimator(damping=-0.001), r"is -0.001; a number from 0 to 1000000 \(obs"),
+        (RANGE, estimator(damping=-0.001), r"is -0.001; .* to 1000000 \(labels\), or null"),
         (RANGE, estimator(damping=float("nan")), "is NaN; a number from 0"),
-        (RANGE, estimator(ridge=0), r"is 0; a number from 1e-09 to 1000000 "),
-        (RANGE, estimator(ridge=float("inf")), "is Infinity; "),
+        (RANGE, pooled(ridge=0), r"is 0; a number from 1e-09 to 1000000 "),
+        (RANGE, pooled(ridge=float("inf")), "is Infinity; "),
+        (RANGE, estimator(memory=9), r"is 9; a number from 10 to 1e\+09 "),
+        (UNUSED, estimator(ridge=1), '; .* pooled_estimator, which alone .* "pooled_estimator"'),
+        (UNUSED, pooled(memory=100), "; .* online_estimator, which alone"),
         (RANGE, estimator(initial_slope=-1), "is -1; a number from 0 to 10 "),
         (RANGE, estimator(initial_slope=1e308), r"is 1e\+308; "),
         (RANGE, estimator(initial_intercepts=81), "is 81; a number from -80 to 80, or a list"),
@@ -264,7 +301,9 @@ _KEYS = st.sampled_from(
     ]
 )
 _PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
-_NAMES = st.sampled_from(["auto", "confidence_head", "online_estimator", "max_probability"])
+_NAMES = st.sampled_from(
+    ["auto", "confidence_head", "online_estimator", "pooled_estimator", "max_probability"]
+)
 _ANY = st.recursive(
     _PLAIN | _NAMES | st.floats(-1, 60),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS, inner, max_size=4),

@@ -35,10 +35,16 @@ def listed(run: Run, *args: str) -> dict[str, dict[str, Any]]:
 
 def test_our_scorers_say_what_they_need(run: Run) -> None:
     entries = listed(run)
-    assert list(entries) == ["confidence_head", "online_estimator", "max_probability"]
+    assert list(entries) == [
+        "confidence_head",
+        "online_estimator",
+        "pooled_estimator",
+        "max_probability",
+    ]
     assert {name: entry["learns"] for name, entry in entries.items()} == {
         "confidence_head": False,
         "online_estimator": True,
+        "pooled_estimator": True,
         "max_probability": False,
     }
     for name, entry in entries.items():
@@ -147,6 +153,7 @@ def test_a_name_that_two_bring_hides_nobody(run: Run, install: Install) -> None:
     assert problems == {
         ("confidence_head", "vllm_av"): None,
         ("online_estimator", "vllm_av"): "2 scorers have this name",
+        ("pooled_estimator", "vllm_av"): None,
         ("max_probability", "vllm_av"): None,
         ("auto", "other 1.5"): "no scorer may be called auto",
         ("online_estimator", "other 1.5"): "2 scorers have this name",

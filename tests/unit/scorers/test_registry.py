@@ -10,7 +10,7 @@ from vllm_av.errors import ScorerError
 from vllm_av.scorers import registry
 from vllm_av.scorers.max_probability import MaxProbability
 
-OURS = ["confidence_head", "max_probability", "online_estimator"]
+OURS = ["confidence_head", "max_probability", "online_estimator", "pooled_estimator"]
 
 
 def refusal(name: str) -> str:
@@ -33,7 +33,7 @@ def test_an_unknown_name_lists_the_known_ones(install: Install) -> None:
     install("other", {"theirs": "other_module:Theirs"})
     line = refusal("confidense_head")
     assert line.startswith("[AV-SCORER-UNKNOWN] no scorer has the name 'confidense_head'")
-    known = "one of confidence_head, max_probability, online_estimator, theirs, or auto"
+    known = ", ".join(["one of confidence_head", *OURS[1:], "theirs, or auto"])
     assert known in line
 
 

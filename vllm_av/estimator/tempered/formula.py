@@ -12,7 +12,8 @@ u + v is the log-odds of q; a slope for each half is beta calibration (Kull, Sil
 2017), which follows a reliability curve that bends. The margin says at low temperatures what the
 log-odds do not: whether target and drafter agree on the best token hangs on the second best.
 a, b, c and l are linear between the KNOTS: T lies between two, with shares h_j + h_j+1 = 1, and a
-feature vector x has h (u, v, m, 1) at these two knots and 1 at its position: 4 J + K coefficients t.
+feature vector x has h (u, v, m, 1) at these two knots and 1 at its position: 4 J + K coefficients,
+t below.
 
 Labels are censored: position k of a request has one if everything before it was accepted and k was
 verified. y = 1 for an accepted draft, 0 for the first rejected one; r = y - p, p as it was at draft
@@ -33,8 +34,9 @@ own a knot follows its neighbours.
 
 w >= p (1 - p) always, and the weight of a surprising label is a bound that Newton's step cannot
 overshoot (Jaakkola and Jordan 2000); the fixed point, g = 0, is the same for every w. There is no
-step size, no undoing, and no constraint: A + S P S is positive definite. A slope below 0 is what the
-labels say, near 0 by chance and otherwise for a reason; the scores stay probabilities of the prefix.
+step size, no undoing, and no constraint: A + S P S is positive definite. A slope below 0 is what
+the labels say, near 0 by chance and otherwise for a reason; the scores stay probabilities of the
+prefix.
 
 A is block-tridiagonal over the knots, dense from knots to positions, and diagonal over positions:
 O(K) a knot. Non-finite features never enter.

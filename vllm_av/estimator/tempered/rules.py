@@ -17,8 +17,8 @@ MARGIN = 2
 
 LABEL_SAYS = (0.8, 0.8, 0.8, 0.2)
 """Information that a label holds about a feature's coefficient, p (1 - p) x^2 with p (1 - p) = 0.2
-and a feature of size 2, as drafts of real pairs have it. Turns ``damping``, which is in labels, into
-the precision of the start values."""
+and a feature of size 2, as drafts of real pairs have it. Turns ``damping``, which is in labels,
+into the precision of the start values."""
 
 START_MEMORY = 500.0
 """Labels after which the start values count e times less: each coefficient's own labels. They are a
@@ -35,11 +35,3 @@ SURPRISE = 0.5
 """Labels that were given less than this probability enter the curvature with the weight of a bound
 on the loss, tanh(z/2) / (2 z), instead of p (1 - p): where the coefficients are far off, p (1 - p)
 is next to 0 and Newton's step without end."""
-
-DAMPING = 100.0
-"""Default of the setting. From 50 to 120 the log-loss is the same within 0.1%; below 100, with one
-request in flight, chance can make the first refit worse than the start."""
-
-MEMORY = 3000.0
-"""Default of the setting. 2,000 costs 0.1% by chance where traffic stands still; 8,000 halves that,
-and takes three times as long to follow a jump."""
