@@ -10,6 +10,7 @@ import typer
 from vllm_av.cli.output import emit, mistakes
 from vllm_av.demo.drafter import DRAFTERS
 from vllm_av.demo.progress import shown
+from vllm_av.replay.learners import LEARNERS
 from vllm_av.replay.offline import Plan, Recorded, carried_pair, own_pair, record
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -79,3 +80,79 @@ def _print(found: Recorded) -> None:
         f"{found.request_steps:,} request-steps of {found.requests:,} requests in "
         f"{found.seconds:.0f} s, {found.parts} part{'' if found.parts == 1 else 's'}: {found.out}"
     )
+
+
+@app.command("replay")
+def replay_(
+    file: Annotated[Path, typer.Argument(help="A trace: a Parquet file or a folder of parts.")],
+    scorer: Annotated[
+        str, typer.Option(help=f"One of {', '.join(LEARNERS)}.")
+    ] = "online_estimator",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="As in adaptive_verification_config: estimator.damping=20. Repeatable.",
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(help="Requests to a decode step. Default: the trace's own steps."),
+    ] = None,
+    temperature: Annotated[
+        list[float] | None,
+        typer.Option(help="Only requests of this temperature. Repeatable. Default: all."),
+    ] = None,
+    from_step: Annotated[
+        int, typer.Option(help="Score no row before this decode step, nor in the first half.")
+    ] = 200,
+    as_json: Json = False,
+) -> None:
+    """Predict, then learn, step by step as in serving; every figure, beside the offline optimum."""
+    from vllm_av.replay.run import Wish, run
+    from vllm_av.replay.text import lines
+
+    with mistakes(as_json=as_json):
+        wish = Wish(scorer, tuple(settings or ()), batch, tuple(temperature or ()), from_step)
+        result = run(file, wish)
+
+    def text() -> None:
+        for line in lines(result):
+            typer.echo(line)
+
+    emit(result.as_dict(), as_json=as_json, text=text)
+
+
+@app.command("report")
+def report_(
+    file: Annotated[Path, typer.Argument(help="A trace: a Parquet file or a folder of parts.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page. Default: the trace's name with .html, in this folder."),
+    ] = None,
+    scorer: Annotated[
+        str, typer.Option(help=f"One of {', '.join(LEARNERS)}.")
+    ] = "online_estimator",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="As in adaptive_verification_config: estimator.damping=20. Repeatable.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a page: calibration, coefficients over time, features, fits by workload."""
+    from vllm_av.replay.report.make import make
+
+    with mistakes(as_json=as_json):
+        made = make(file, out, scorer, settings or ())
+
+    def text() -> None:
+        for line in made.says:
+            typer.echo(f"- {line}")
+        typer.echo(f"{made.page}: {made.bytes / 1000:,.0f} kB, {made.seconds:.1f} s")
+
+    emit(made.as_dict(), as_json=as_json, text=text)

@@ -55,13 +55,13 @@ def build(trace: Trace, scorer: str = DEFAULT, assignments: Sequence[str] = ()) 
     notes: list[str] = []
     sources = [_replayed(trace, scorer, assignments, scorer)]
     stream = lay_out(trace)
-    sides = _sides(stream, notes)
+    sides = _sides(stream)
     regime = regimes(trace["temperature"])
     facts = facts_of(trace, stream, regime)
     labels, rows = _labels(trace, stream, regime, sides)
     recorded = kinds.recorded(trace)
     if lacking := [f.title for f in kinds.FEATURES if f not in recorded]:
-        notes.append(f"Not recorded, so not in the tables: {', '.join(dict.fromkeys(lacking))}.")
+        notes.append(f"Not in the tables, since not recorded: {', '.join(dict.fromkeys(lacking))}.")
     values = {f.key: (f, f.values(trace[f.column][rows])) for f in recorded}
     unscaled = values["log_odds"][1]
     within = regime_fits(regime.names, values, labels)
@@ -97,17 +97,12 @@ def build(trace: Trace, scorer: str = DEFAULT, assignments: Sequence[str] = ()) 
     )
 
 
-def _sides(stream: Stream, notes: list[str]) -> Halves:
+def _sides(stream: Stream) -> Halves:
     """Fitted and scored rows; the same ones where there are too few steps to part them."""
     try:
         return halves(stream)
     except TraceError:
         sound = stream.labelled & stream.usable
-        notes.append(
-            f"The trace is too short to part: {stream.steps:,} decode steps, "
-            f"{int(sound.sum()):,} labels. Everything is judged on all of it, the scorers' cold "
-            "start included, and fits are judged on the labels that they were made from."
-        )
         return Halves(sound, sound, 0)
 
 

@@ -46,6 +46,7 @@ def reliability(
     *,
     survival: bool = False,
     level: str = "h3",
+    width: float = 280.0,
 ) -> Markup:
     """Predicted against observed, in bins of equally many labels."""
     what = "survival" if survival else "acceptance"
@@ -68,8 +69,8 @@ def reliability(
             for p, j in shown
         ],
         diagonal=True,
-        width=300,
-        height=280,
+        width=width,
+        height=width - 6.0,  # the axes' labels apart, both axes are equally long
     )  # fmt: skip
     rows: list[Sequence[Content]] = [
         (p.title, number(x), number(y), f"{number(low)} to {number(high)}", f"{labels:,}")

@@ -16,6 +16,7 @@ from vllm_av.errors import Code, TraceError
 from vllm_av.replay.report.build import DEFAULT, build
 from vllm_av.replay.report.model import Report
 from vllm_av.replay.report.page import render
+from vllm_av.replay.report.says import sentences
 from vllm_av.replay.trace import read
 
 VERSION = 1
@@ -40,6 +41,11 @@ class Made:
     bytes: int
     seconds: float
 
+    @property
+    def says(self) -> list[str]:
+        """The report in a few lines."""
+        return sentences(self.report)
+
     def as_dict(self) -> dict[str, Any]:
         """For ``--json``."""
         return {
@@ -47,6 +53,7 @@ class Made:
             "page": str(self.page),
             "bytes": self.bytes,
             "seconds": self.seconds,
+            "says": self.says,
             **self.report.as_dict(),
         }
 
@@ -77,12 +84,10 @@ def make(
 
 def _check(page: Path) -> None:
     try:
-        if page.is_dir() or not page.absolute().parent.is_dir():
-            raise _refused(page, "it is a folder" if page.is_dir() else "its folder is not there")
-        if page.exists():
-            with page.open("rb") as file:
-                if file.read(len(_BEGINS)).lower() != _BEGINS:
-                    raise _refused(page, "it exists and is no page, so it is left alone")
+        page.absolute().parent.stat()
+        with suppress(FileNotFoundError), page.open("rb") as file:
+            if file.read(len(_BEGINS)).lower() != _BEGINS:
+                raise _refused(page, "it exists and is no page, so it is left alone")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise _refused(page, getattr(error, "strerror", None) or str(error)) from error
 

@@ -8,12 +8,13 @@ import math
 from collections.abc import Sequence
 
 from vllm_av.replay.report import figures as drawn
-from vllm_av.replay.report.build import HEAD, OPTIMUM, SERVED, predictor
+from vllm_av.replay.report.build import HEAD, predictor
 from vllm_av.replay.report.coefficients import paths_of
 from vllm_av.replay.report.facts import Count
 from vllm_av.replay.report.html import Content, Markup, shortened, table, tag
 from vllm_av.replay.report.model import Report
-from vllm_av.replay.report.predictors import Judged, Predictor
+from vllm_av.replay.report.predictors import Judged
+from vllm_av.replay.report.says import sentences
 from vllm_av.replay.report.style import Style
 from vllm_av.replay.report.words import count, difference, joined, number, share
 
@@ -32,54 +33,12 @@ def title(report: Report) -> str:
 def _pair(report: Report) -> str:
     info = report.info
     draft = info.draft or info.drafter
-    return " + ".join(part for part in (info.target, draft) if part)
+    return " + ".join(dict.fromkeys(part for part in (info.target, draft) if part))
 
 
 def summary(report: Report) -> Markup:
     """The first lines: how many labels, how good, against what."""
-    facts, scorer = report.facts, predictor(report, report.scorer)
-    assert scorer is not None
-    lines = [
-        (
-            f"{count(facts.total.labels)} labelled drafts of {report.source}, up to "
-            f"{report.info.num_speculative_tokens} draft tokens a step."
-        )
-    ]
-    seen = scorer.conditional.figures
-    if seen.labels:
-        lines.append(
-            f"{scorer.title} predicted an acceptance of {share(seen.predicted)} on average where "
-            f"{share(seen.observed)} was observed (ECE {number(seen.ece_mass, 4)}; chance alone "
-            f"gives a perfect predictor {number(seen.chance_mass, 4)}), with a log-loss of "
-            f"{number(seen.log_loss, 4)} and an AUC of {number(seen.auc, 4)}."
-        )
-        compared = [p for p in report.predictors if p is not scorer]
-        lines.extend(_against(scorer, p) for p in compared if p.conditional.figures.labels)
-    else:
-        lines.append("No label is left to judge a predictor by.")
-    return tag("ul", [tag("li", line[0].upper() + line[1:]) for line in lines], class_="plain")
-
-
-def _against(scorer: Predictor, other: Predictor) -> str:
-    own, its = scorer.conditional.figures, other.conditional.figures
-    if own.labels != its.labels:
-        return (
-            f"{other.title} spoke on {count(its.labels)} of these labels, with a log-loss of "
-            f"{number(its.log_loss, 4)} and an AUC of {number(its.auc, 4)} there."
-        )
-    gap = own.log_loss / its.log_loss - 1.0 if its.log_loss else math.nan
-    than = "above" if gap >= 0 else "below"
-    return (
-        f"Its log-loss is {share(abs(gap))} {than} that of {_named(other)} "
-        f"({number(its.log_loss, 4)}; ECE {number(its.ece_mass, 4)}, AUC {number(its.auc, 4)})."
-    )
-
-
-def _named(predictor: Predictor) -> str:
-    the = "the " if predictor.key in (OPTIMUM, HEAD) else ""
-    if predictor.key == SERVED:
-        return f"what was predicted {predictor.title}"
-    return f"{the}{predictor.title}"
+    return tag("ul", [tag("li", line) for line in sentences(report)], class_="plain")
 
 
 # -- the trace
@@ -107,6 +66,7 @@ def the_trace(report: Report, style: Style) -> Content:
     parts: list[Content] = [
         tag("dl", [[tag("dt", k), tag("dd", v)] for k, v in said if v], class_="facts"),
         _warnings(report),
+        *(tag("p", note, class_="quiet small") for note in report.notes),
         _counts("Draft position", facts.positions),
         _counts("Temperature", facts.temperatures),
     ]
@@ -169,7 +129,12 @@ def _warnings(report: Report) -> Markup:
             f"{count(facts.spared)} labels are in no figure: they, or drafts before them in the "
             "same step, are masked or not finite."
         )
-    lines.extend(report.notes)
+    if not report.parted:
+        lines.append(
+            f"The trace is too short to part: {count(facts.steps)} decode steps. Everything is "
+            "judged on all of it, the scorers' cold start included, and fits are judged on the "
+            "labels that they were made from."
+        )
     return tag("div", [tag("p", line) for line in lines], class_="warn") if lines else Markup()
 
 
@@ -213,12 +178,14 @@ def calibration(report: Report, style: Style) -> Content:
                     "Conditional probability",
                     [(p, p.conditional) for p in style.drawn],
                     style.numbers,
+                    width=380,
                 ),
                 drawn.reliability(
                     "Survival product",
                     [(p, p.survival) for p in style.drawn],
                     style.numbers,
                     survival=True,
+                    width=380,
                 ),
             ],
             large=True,
