@@ -50,6 +50,8 @@ def recording(
         info = _info(inputs.vllm_config, config, scorer.name, drafter)
         writer = TraceWriter(path, info, log.warning)
         log.info("Adaptive verification: drafts and their grades are recorded in %s", path)
+    # Of all engines that this process has had.
+    before = trimmed_steps()
     return RecordingScorer(
         scorer,
         inputs.max_num_reqs,
@@ -57,7 +59,7 @@ def recording(
         inputs.device,
         inputs.compute_confidence,
         writer,
-        censored=lambda: trimmed_steps() > 0,
+        censored=lambda: trimmed_steps() > before,
     )
 
 
