@@ -29,12 +29,13 @@ PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 TESTS := $(wildcard $(addprefix tests/,unit contract kernels engine))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-033 demo drafters test test-033 test-full bench check lock clean
+.PHONY: help setup setup-033 demo drafters traces test test-033 test-full bench check lock clean
 
 help:
 	@echo "make demo       set up, then run a real model in three arms and compare them (minutes);"
 	@echo "                DRAFTER=name takes another drafter, TEMPERATURE=0 another temperature"
 	@echo "make drafters   train the package's drafters anew, or DRAFTER=name (hours)"
+	@echo "make traces     record what became of the drafters' drafts, or DRAFTER=name (an hour)"
 	@echo "make test       set up, check, then the tests, on two cores"
 	@echo "make test-033   the engine tests on vLLM 0.33.0, set up as far as a CPU can run it"
 	@echo "make test-full  what make test leaves out for its length"
@@ -63,6 +64,10 @@ demo: setup
 drafters: setup
 	@stage=$$($(BIN)/python -m ci.stage $(if $(DRAFTER),"$$DRAFTER")) && \
 	exec $(BIN)/python -m vllm_av.training $$stage
+
+# What is whole in build/traces is kept.
+traces: setup
+	@$(BIN)/python -m ci.traces $(if $(DRAFTER),"$$DRAFTER")
 
 check: setup
 	$(BIN)/ruff format --check .

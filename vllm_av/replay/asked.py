@@ -82,7 +82,7 @@ def from_file(path: Path) -> list[Asked]:
         values = [json.loads(line) for line in lines if line.strip()]
     except (OSError, ValueError, RecursionError) as error:
         raise _no_prompts(path, str(error)) from error
-    asked = []
+    asked: list[Asked] = []
     for value in values:
         each = {"text": value} if isinstance(value, str) else value
         good = (

@@ -102,6 +102,7 @@ class TraceWriter:
         self._since = 0.0
         self._words: Words = {}
         self._queue: queue.Queue[Any] = queue.Queue(_WAITING_PARTS)
+        self._lock: int | None
         self._lock, self._made = _claimed(path)
         self._thread = threading.Thread(target=self._work, name="trace-writer", daemon=True)
         self._thread.start()

@@ -28,6 +28,7 @@ def test_ci_calls_make_test_and_nothing_else() -> None:
 TARGETS = (
     "demo",
     "drafters",
+    "traces",
     "test",
     "test-033",
     "test-full",
