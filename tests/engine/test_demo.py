@@ -72,7 +72,7 @@ def test_the_whole_demonstration(target: str, tmp_path: Path) -> None:
         assert 0 < load["tokens"] <= load["requests"] * _TOKENS
         assert load["tokens_per_second"] > 0
     estimator = answer["arms"]["adaptive"]["estimator"]
-    assert estimator["slope"] > 0
+    assert estimator["slopes"]["log q"] > 0
     assert len(estimator["intercepts"]) == answer["settings"]["num_speculative_tokens"]
     assert any("got the same tokens in all three arms" in said for said in answer["says"])
     # No terminal here: plain lines, each arm by its name.

@@ -20,13 +20,14 @@ from tests.engine.harness import Engine, speculation
 from tests.engine.sampling import TINY_STEPS, tiny_engine
 from tests.engine.server import Server, serving
 from tests.packages import expose, python_path
-from vllm_av.estimator.reference import ReferenceEstimator
-from vllm_av.estimator.settings import EstimatorSettings
+from vllm_av.estimator.settings import MIXED, EstimatorSettings
+from vllm_av.estimator.tempered.reference import TemperedReference
 
 RECORDER = Path(__file__).with_name("stream_recorder")
 NUMBERS: dict[str, Any] = {
     "refit_interval": 6,
     "damping": 25.0,
+    "memory": 200.0,
     "initial_slope": 0.9,
     "initial_intercepts": (0.4, 0.0, -0.3),
 }
@@ -48,17 +49,16 @@ def assert_reference_learns_the_same(rounds: list[Any]) -> None:
     """Replay the calls; compare each prediction, and the coefficients after each round."""
     replay(rounds, NUMBERS)
     # And the comparison would notice a number that did not arrive.
-    for name in ("damping", "initial_slope", "initial_intercepts"):
-        default = getattr(EstimatorSettings(), name)
+    for name in ("damping", "memory", "initial_slope", "initial_intercepts"):
+        default = getattr(MIXED, name)
         with pytest.raises(AssertionError, match="Mismatched elements"):
             replay(rounds, NUMBERS | {name: default})
 
 
 def replay(rounds: list[Any], numbers: dict[str, Any]) -> None:
-    settings = EstimatorSettings(**numbers)
-    reference = ReferenceEstimator(settings, SLOTS, TINY_STEPS)
+    reference = TemperedReference(EstimatorSettings(**numbers), SLOTS, TINY_STEPS)
     labels = 0
-    for number, (calls, state) in enumerate(rounds, 1):
+    for calls, state in rounds:
         for name, arguments in calls:
             if name == "observe":
                 labels += int((arguments[1] > 1).sum() + (arguments[2] > 0).sum())
@@ -69,11 +69,13 @@ def replay(rounds: list[Any], numbers: dict[str, Any]) -> None:
             reference.predict(*inputs, out)
             written = ~np.isnan(out)
             np.testing.assert_allclose(seen[written], out[written], atol=TOLERANCE)
-        assert reference.refits == number == state["refits"]
-        np.testing.assert_allclose(state["slope"], reference.slope, atol=TOLERANCE)
-        np.testing.assert_allclose(state["intercepts"], reference.intercepts, atol=TOLERANCE)
+        assert reference.refits == state["refits"]
+        by_knot = np.concatenate([state["slopes"], state["levels"][:, None]], axis=1)
+        found = np.concatenate([by_knot.ravel(), state["intercepts"]])
+        np.testing.assert_allclose(found, reference.coefficients, atol=TOLERANCE)
     assert labels > 100
-    assert abs(reference.slope - NUMBERS["initial_slope"]) > 0.02
+    assert reference.refits >= 4
+    assert abs(reference.coefficients - reference.start).max() > 0.02
     assert len(rounds) >= 5
 
 

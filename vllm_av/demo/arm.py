@@ -72,7 +72,7 @@ def run(arm: Arm, settings: Settings, pair: Pair, events: Events) -> ArmResult:
     return ArmResult(
         start_seconds=start_seconds,
         loads=loads,
-        coefficients=probe.coefficients(),
+        coefficients=probe.coefficients(settings.temperature),
         scorer=probe.scorer(),
     )
 

@@ -92,13 +92,15 @@ class Load(_Figures):
 
 
 class Coefficients(_Figures):
-    """The online acceptance estimator: p_k = sigmoid(slope * log-odds + intercept_k)."""
+    """The online acceptance estimator at the temperature of the requests."""
 
-    slope: float
+    slopes: dict[str, float]
+    """By feature of the draft's distribution."""
     intercepts: list[float]
+    """By draft position."""
     refits: int
     refit_interval: int
-    """Decode steps from refit to refit."""
+    """Decode steps from refit to refit, in the long run."""
     decode_steps: int
     """That it has learnt from since the engine started, those of the warm-up included."""
 

@@ -11,6 +11,8 @@ prediction beside it is the one made for that very draft.
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from vllm_av.demo.figures import Coefficients, Drafts, Position, ScorerInForce
 from vllm_av.errors import Code, DemoError
 from vllm_av.scorers.registry import AUTO
@@ -18,6 +20,8 @@ from vllm_av.scorers.select import select
 
 _RUNNER = "engine_core.engine_core.model_executor.driver_worker.worker.model_runner"
 _NOTHING = object()
+_FEATURES = ("log q", "-log(1 - q)", "margin")
+"""Of the draft's distribution at temperature 1, q the probability of its likeliest token."""
 
 
 class Probe:
@@ -49,20 +53,27 @@ class Probe:
         """Start counting anew; the estimator keeps what it has learnt."""
         self.drafts = Drafts(positions=[Position() for _ in range(self._steps)])
 
-    def coefficients(self) -> Coefficients | None:
-        """The estimator's coefficients now, or ``None`` where none is fitted."""
+    def coefficients(self, temperature: float) -> Coefficients | None:
+        """The estimator's coefficients now, or ``None`` where none is fitted.
+
+        Args:
+            temperature: for which they are asked; they move with it.
+        """
         state = {} if self._scorer is None else self._scorer.snapshot()
-        if not {"slope", "intercepts", "refits"} <= state.keys():
+        if not {"knots", "slopes", "levels", "intercepts", "refits"} <= state.keys():
             return None
         estimator = _reach(self._scorer, "scorer.estimator")
-        interval = int(_reach(estimator, "settings.refit_interval"))
-        refits = int(state["refits"].item())
+        knots = state["knots"].tolist()
+        level, *slopes = (
+            float(np.interp(temperature, knots, values.tolist()))
+            for values in (state["levels"], *state["slopes"].T)
+        )
         return Coefficients(
-            slope=state["slope"].item(),
-            intercepts=state["intercepts"].tolist(),
-            refits=refits,
-            refit_interval=interval,
-            decode_steps=refits * interval + int(_reach(estimator, "_steps")),
+            slopes=dict(zip(_FEATURES, slopes, strict=True)),
+            intercepts=[level + value for value in state["intercepts"].tolist()],
+            refits=int(state["refits"].item()),
+            refit_interval=int(_reach(estimator, "settings.refit_interval")),
+            decode_steps=int(_reach(estimator, "decode_steps")),
         )
 
     def scorer(self) -> ScorerInForce | None:

@@ -23,8 +23,10 @@ _DRAFTS = (
     "accepted one or the first rejected. Rates over few observed drafts say little."
 )
 _ESTIMATOR = (
-    "The estimator predicts acceptance as sigmoid(slope * log-odds of the likeliest draft token + "
-    "intercept), one intercept a draft position; a refit is one step of fitting them to what was "
+    "The estimator predicts acceptance as the sigmoid of an intercept, one a draft position, and "
+    "of three slopes times what they belong to: log q and -log(1 - q) of the likeliest draft "
+    "token, and its margin, log q minus that of the second likeliest, all at temperature 1. The "
+    "coefficients are those at the temperature of the requests; a refit fits them to what was "
     "observed."
 )
 
@@ -69,7 +71,8 @@ def render(comparison: Comparison, console: Console) -> None:
     learnt = adaptive.coefficients
     heading = "The estimator's predictions" if learnt else "The confidence head's predictions"
     if learnt:
-        heading += f": slope {learnt.slope:.3f} after {learnt.refits} refits"
+        slopes = ", ".join(f"{name} {value:.3f}" for name, value in learnt.slopes.items())
+        heading += f" after {learnt.refits} refits: slopes {slopes}"
     console.print(heading, style="bold", highlight=False)
     _print_table(_predictions_table(comparison, learnt), console)
     explained = [_DRAFTS, _ESTIMATOR] if learnt else [_DRAFTS]
@@ -139,8 +142,8 @@ def _scored(adaptive: ArmResult) -> list[str]:
         said.append(f"Scorer in force: {adaptive.scorer.name}, since {adaptive.scorer.reason}.")
     if learnt := adaptive.coefficients:
         refit = (
-            f"A refit comes after every {learnt.refit_interval:,} decode steps; there were "
-            f"{learnt.decode_steps:,}, the warm-up's included"
+            f"A refit comes after every {learnt.refit_interval:,} decode steps, and sooner at "
+            f"first; there were {learnt.decode_steps:,}, the warm-up's included"
         )
         unfitted = ", so the coefficients are those it starts with" if not learnt.refits else ""
         said.append(f"{refit}{unfitted}.")

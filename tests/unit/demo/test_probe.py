@@ -56,14 +56,21 @@ def test_a_label_is_an_accepted_draft_or_the_first_rejected_one() -> None:
 
 
 def test_coefficients_are_those_of_the_scorer_s_snapshot() -> None:
-    state = {"slope": np.array([0.5]), "intercepts": np.array([-0.2, 0.1]), "refits": np.array([4])}
-    estimator = SimpleNamespace(settings=SimpleNamespace(refit_interval=100), _steps=7)
+    state = {
+        "knots": np.array([0.0, 1.0]),
+        "slopes": np.array([[1.0, 2.0, 0.5], [0.0, 4.0, 0.5]]),
+        "levels": np.array([0.0, -0.4]),
+        "intercepts": np.array([-0.2, 0.1]),
+        "refits": np.array([4]),
+    }
+    settings = SimpleNamespace(refit_interval=100)
+    estimator = SimpleNamespace(settings=settings, decode_steps=407)
     scorer = SimpleNamespace(snapshot=lambda: state, scorer=SimpleNamespace(estimator=estimator))
-    coefficients = Probe(_engine(_speculator(scorer))).coefficients()
+    coefficients = Probe(_engine(_speculator(scorer))).coefficients(temperature=0.25)
     assert coefficients is not None
     assert coefficients.model_dump() == {
-        "slope": 0.5,
-        "intercepts": [-0.2, 0.1],
+        "slopes": {"log q": 0.75, "-log(1 - q)": 2.5, "margin": 0.5},
+        "intercepts": pytest.approx([-0.3, 0.0]),
         "refits": 4,
         "refit_interval": 100,
         "decode_steps": 407,
@@ -105,7 +112,7 @@ def test_without_predictions_no_mean_is_made_up() -> None:
 
 def test_a_scorer_that_fits_nothing_has_no_coefficients() -> None:
     engine = _engine(_speculator(SimpleNamespace(snapshot=dict)))
-    assert Probe(engine).coefficients() is None
+    assert Probe(engine).coefficients(1.0) is None
 
 
 def test_scheduled_drafts_are_counted_before_the_step() -> None:
@@ -133,7 +140,7 @@ def test_prices_are_read_from_the_cost_tables() -> None:
 def test_without_speculation_there_is_nothing_to_read() -> None:
     probe = Probe(_engine(None))
     assert probe.drafts.positions == []
-    assert probe.coefficients() is None
+    assert probe.coefficients(1.0) is None
 
 
 def test_another_engine_is_refused_by_the_name_it_lacks() -> None:

@@ -66,7 +66,7 @@ def _comparison(
         Arm.ADAPTIVE: _load(adaptive, trimmed, outputs, core, priced_ms),
     }
     learnt = Coefficients(
-        slope=0.51,
+        slopes={"log q": 0.51, "margin": -0.02},
         intercepts=[-0.3, -0.1],
         refits=refits,
         refit_interval=100,
@@ -154,14 +154,14 @@ def test_the_scorer_in_force_is_named_with_its_reason() -> None:
 def test_why_nothing_was_refitted_is_told() -> None:
     said = sentences(_comparison(refits=0))
     reason = (
-        "A refit comes after every 100 decode steps; there were 62, the warm-up's included, so the "
-        "coefficients are those it starts with."
+        "A refit comes after every 100 decode steps, and sooner at first; there were 62, the "
+        "warm-up's included, so the coefficients are those it starts with."
     )
     assert reason in said
     said = sentences(_comparison(refits=2))
     assert (
-        "A refit comes after every 100 decode steps; there were 262, the warm-up's included."
-        in said
+        "A refit comes after every 100 decode steps, and sooner at first; there were 262, the "
+        "warm-up's included." in said
     )
     assert not any("refit" in sentence for sentence in sentences(_comparison(learns=False)))
 
@@ -191,7 +191,7 @@ def test_the_text_holds_every_figure(width: int) -> None:
         "102.0", "2.00", "-", "-", "-",
     ]  # fmt: skip
     assert "scheduled" in text
-    assert "slope 0.510 after 2 refits" in text
+    assert "after 2 refits: slopes log q 0.510, margin -0.020" in text
     assert next(line.split() for line in lines if "intercept" in line)[1:] == ["-0.300", "-0.100"]
     assert next(line.split() for line in lines if "predicted, 4" in line)[-2:] == ["0.45", "-"]
     serve = serve_text(Arm.ADAPTIVE, _SETTINGS, _PAIR)

@@ -24,6 +24,7 @@ class TemperedEstimator:
         intercepts: [K] f32, in force.
         features: [slots, K, 3] f32, of each slot's last draft: log-odds, margin, place among knots.
         scores: [slots, K] f32, log-odds of acceptance as they were at draft time.
+        refits: rounds closed, counted on the host; the first ones may have had too few labels.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class TemperedEstimator:
         self.settings = settings
         self.num_speculative_steps = num_speculative_steps
         self._schedule = Schedule(settings.refit_interval)
+        self.refits = 0
         steps, size = num_speculative_steps, kernels.SIZE
         f32 = {"dtype": torch.float32, "device": device}
         f64 = {"dtype": torch.float64, "device": device}
@@ -149,6 +151,7 @@ class TemperedEstimator:
         )
         if not self._schedule.count():
             return
+        self.refits += 1
         kernels.refit_kernel[(1,)](
             self.by_knot,
             self.intercepts,
@@ -167,13 +170,63 @@ class TemperedEstimator:
             BLOCK=softmax.next_power_of_2(steps),
         )
 
+    @property
+    def decode_steps(self) -> int:
+        """That were observed, counted on the host."""
+        return self._schedule.steps
+
+    @property
+    def state_kind(self) -> str:
+        """What a state must have been learnt with."""
+        knots = ", ".join(f"{knot:g}" for knot in rules.KNOTS)
+        clamp = f"{self.settings.log_odds_clamp:g}"
+        return f"online_estimator 1, knots {knots}, log-odds within {clamp}"
+
+    def state_tensors(self) -> dict[str, torch.Tensor]:
+        """What a restart goes on from, the labels of the present round included.
+
+        The drafts of the slots are not of it, nor the start values and what they are worth: these
+        are the settings' in force.
+        """
+        return {
+            "coefficients": self._coefficients,
+            "labels": self._labels,
+            "sums": self._sums,
+            "curvature": self._curvature,
+            "cross": self._cross,
+            "own": self._own,
+            "gradient": self._gradient,
+            "masked": self._masked,
+            "refits": self._refits,
+            "counters": torch.tensor([self._schedule.steps, self._schedule.left, self.refits]),
+        }
+
+    def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Go on from another one's :meth:`state_tensors`.
+
+        Raises:
+            ValueError: no estimator was ever in that state.
+        """
+        if not all(bool(each.isfinite().all()) for each in tensors.values()):
+            raise ValueError("not all of its numbers are finite")
+        counts = ("labels", "own", "masked", "refits", "counters")
+        if any(bool((tensors[name] < 0).any()) for name in counts):
+            raise ValueError("it has a negative count")
+        for name, own in self.state_tensors().items():
+            own.copy_(tensors[name])
+        steps, left, self.refits = tensors["counters"].tolist()
+        self._schedule.resume(steps, left)
+        size = kernels.SIZE
+        self.by_knot.view(-1).copy_(self._coefficients[:size])
+        self.intercepts.copy_(self._coefficients[size:])
+
     def snapshot(self) -> dict[str, torch.Tensor]:
         """The state by name, in tensors of its own, which later steps leave alone.
 
         Made on the device without waiting for it: knots [J] f32, temperatures; slopes [J, 3] f32,
         of log q, -log(1 - q) and the margin; levels [J] and intercepts [K] f32; labels [K] f64, so
         far, without those of the present round; masked [1] f64, labels that were not to teach;
-        refits [1] f64.
+        refits [1] f64, that moved the coefficients.
         """
         size = kernels.SIZE
         return {
