@@ -18,20 +18,26 @@ which it does not learn from.
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vllm_av.estimator.settings import EstimatorSettings
 from vllm_av.replay import optimum, trace
-from vllm_av.replay.learners import LEARNERS
 from vllm_av.replay.metrics import figures, log_loss
+from vllm_av.replay.options import chosen
 from vllm_av.replay.replay import Floats, Learner, replay, stretches
 from vllm_av.replay.scoring import Halves, Regimes, halves, regimes
 from vllm_av.replay.stream import Stream, lay_out
 
-Build = Callable[[EstimatorSettings, int], Learner]
+Build = Callable[[Sequence[str], trace.Trace], Learner]
+"""From settings, as ``--set`` takes them, for a trace."""
+
+
+def scorer(name: str) -> Build:
+    return partial(chosen, name)
+
 
 OFF = [(ds, di) for ds in (-0.3, 0.3) for di in (-1.0, 1.0)]
 HELD_OUT = 40_000
@@ -61,7 +67,6 @@ def mixed(
     build: Build,
     temperatures: Sequence[float] | None = None,
     batch: int | None = None,
-    settings: EstimatorSettings | None = None,
 ) -> dict[str, Gap]:
     """Gap per temperature, and ``all``, of one replay of the trace as it is, or of some requests.
 
@@ -69,7 +74,7 @@ def mixed(
     """
     stream = _laid_out(found, build, temperatures, batch)
     cut, kinds = halves(stream), regimes(stream["temperature"])
-    learner = build(settings or EstimatorSettings(), stream.num_positions)
+    learner = build((), found)
     predictions = replay(stream, learner)
     best = best_of_each(stream, kinds, cut, features_of(found))
     gaps = {}
@@ -127,7 +132,7 @@ def calibration(
     """Figures of the survival product, ``all`` and of each position."""
     stream = _laid_out(found, build, None, batch)
     cut = halves(stream)
-    predictions = replay(stream, build(EstimatorSettings(), stream.num_positions))
+    predictions = replay(stream, build((), found))
     survival = stream.running(np.where(stream.usable, predictions, 0.0))
     rows = stream["verified"] & stream.usable & (stream.step >= cut.begins)
     positions: list[tuple[str, Any]] = [("all", rows)]
@@ -200,7 +205,12 @@ def cold_start(
 ) -> dict[tuple[float, float, int], Course]:
     """By what the start is off by (slope, intercepts) and where in the first half it begins.
 
-    ``most``: steps.
+    Off from the offline fit of the log-odds, one for all temperatures. The optimum is each
+    temperature's offline fit, or what the learner comes to from its own start over the whole
+    first half, if that is better.
+
+    Args:
+        most: steps.
     """
     stream = _laid_out(found, build, temperatures, batch)
     kinds = regimes(stream["temperature"])
@@ -212,18 +222,22 @@ def cold_start(
         stream["log_odds"][fitted], stream["position"][fitted], stream["accepted"][fitted],
         stream.num_positions,
     )  # fmt: skip
-    held_out = HeldOut(stream, scored, _columns(build, stream.num_positions))
-    least = log_loss(best[held_out.rows], held_out.label)
+    held_out = HeldOut(stream, scored, _columns(build, found))
+    # The learner may know more than the log-odds: what it reaches itself counts too.
+    taught = build((), found)
+    replay(cut(stream, 0, middle), taught)
+    least = min(log_loss(best[held_out.rows], held_out.label), held_out.loss(taught))
     courses = {}
     for place in range(places):
         first = (middle - most) * place // max(places - 1, 1)
         part = cut(stream, max(first, 0), min(max(first, 0) + most, middle))
         for ds, di in OFF:
             slope = max(law.slope + ds, 0.0)
-            start = EstimatorSettings(
-                initial_slope=slope, initial_intercepts=tuple((law.intercepts + di).tolist())
+            start = (
+                f"estimator.initial_slope={slope}",
+                f"estimator.initial_intercepts={(law.intercepts + di).tolist()}",
             )
-            learner = build(start, stream.num_positions)
+            learner = build(start, found)
             courses[ds, di, place] = Course(least, dict(_course(part, learner, held_out)))
     return courses
 
@@ -271,9 +285,9 @@ def shift(
     sound = stream.labelled & stream.usable
     before, _ = offline(stream, kinds, sound & (part == 0))
     after, _ = offline(stream, kinds, sound & (part == 1))
-    held_out = HeldOut(stream, sound & (part == 2), _columns(build, stream.num_positions))
+    held_out = HeldOut(stream, sound & (part == 2), _columns(build, found))
     jump = int(stream.step[np.searchsorted(part, 1)])
-    learner = build(EstimatorSettings(), stream.num_positions)
+    learner = build((), found)
     replay(cut(stream, 0, jump), learner)
     end = int(stream.step[np.searchsorted(part, 2)])
     course = dict(_course(cut(stream, jump, min(jump + most, end)), learner, held_out))
@@ -309,20 +323,20 @@ def _regrouped(stream: Stream, kept: NDArray[np.bool_], batch: int) -> Stream:
     )
 
 
-def _columns(build: Build, num_positions: int) -> tuple[str, ...]:
-    return tuple(build(EstimatorSettings(), num_positions).columns)
+def _columns(build: Build, found: trace.Trace) -> tuple[str, ...]:
+    return tuple(build((), found).columns)
 
 
 def _laid_out(
     found: trace.Trace, build: Build, temperatures: Sequence[float] | None, batch: int | None
 ) -> Stream:
-    columns = (*_columns(build, found.info.num_speculative_tokens), *features_of(found))
+    columns = (*_columns(build, found), *features_of(found))
     return lay_out(found, columns, batch=batch, temperatures=temperatures)
 
 
 def main() -> None:
     path, *rest = sys.argv[1:]
-    build = LEARNERS[rest[0] if rest else "online_estimator"]
+    build = scorer(rest[0] if rest else "online_estimator")
     found = trace.read(path)
     print("bar 1: single temperatures (<= 1%), then mixed (all <= 1.5%)")
     for gaps in (single(found, build), mixed(found, build)):

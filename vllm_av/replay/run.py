@@ -107,7 +107,7 @@ def run(path: Path, wish: Wish) -> Result:
     wish.check()
     began = time.perf_counter()
     trace = read(path)
-    learner = chosen(wish.scorer, wish.settings, trace.info.num_speculative_tokens)
+    learner = chosen(wish.scorer, wish.settings, trace)
     features = [name for name in FEATURES if trace.has(name)]
     stream = lay_out(
         trace,

@@ -1,16 +1,22 @@
 """Settings of a replay are settings of serving."""
 
+from dataclasses import replace
+
 import pytest
 
+from tests.unit.replay.synthetic import synthetic
+from vllm_av.drafters import drafter_type
 from vllm_av.errors import Code, ConfigError, TraceError
 from vllm_av.replay.options import chosen
+
+TRACE = synthetic(steps=1, positions=2, intercepts=(0.0, 0.0))
 
 
 def test_settings_reach_the_learner() -> None:
     learner = chosen(
         "upstream",
         ["estimator.refit_interval=7", "estimator.initial_intercepts=[1, 2]"],
-        num_positions=2,
+        TRACE,
     )
     assert learner.steps_to_refit() == 7
     assert learner.state()["intercepts"] == [1.0, 2.0]
@@ -32,25 +38,45 @@ def test_settings_reach_the_learner() -> None:
 )
 def test_a_wrong_setting_is_what_it_is_in_serving(scorer: str, assignment: str, code: Code) -> None:
     with pytest.raises(ConfigError) as caught:
-        chosen(scorer, [assignment], num_positions=2)
+        chosen(scorer, [assignment], TRACE)
     assert caught.value.code is code
 
 
 @pytest.mark.parametrize("assignment", ["estimator.damping", "damping=20", "=", "estimator.=3", ""])
 def test_what_is_no_assignment_is_refused(assignment: str) -> None:
     with pytest.raises(TraceError, match="KEY=VALUE") as caught:
-        chosen("online_estimator", [assignment], num_positions=2)
+        chosen("online_estimator", [assignment], TRACE)
     assert caught.value.code is Code.REPLAY_OPTION
 
 
 def test_an_unknown_scorer_is_refused_with_those_there_are() -> None:
     with pytest.raises(TraceError, match="one of online_estimator, ") as caught:
-        chosen("online", [], num_positions=2)
+        chosen("online", [], TRACE)
     assert caught.value.code is Code.REPLAY_SCORER
 
 
 def test_a_scorer_of_another_package_cannot_be_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vllm_av.replay.options.names", lambda: ["sure"])
     with pytest.raises(TraceError, match="no trace holds") as caught:
-        chosen("sure", [], num_positions=2)
+        chosen("sure", [], TRACE)
     assert caught.value.code is Code.REPLAY_SCORER
+
+
+def test_the_start_is_that_of_the_drafters_type_unless_it_is_set() -> None:
+    """-.61 is Inkling's with MTP (vLLM pull request 52228)."""
+    info = TRACE.info.model_copy(update={"method": "mtp"})
+    trace = replace(TRACE, info=info)
+    start = drafter_type("mtp").start
+    assert start.intercept == -0.61
+    found = chosen("pooled_estimator", [], trace).state()
+    assert (found["slope"], found["intercepts"]) == (start.slope, [start.intercept] * 2)
+    found = chosen("pooled_estimator", ["estimator.initial_slope=2"], trace).state()
+    assert (found["slope"], found["intercepts"]) == (2.0, [start.intercept] * 2)
+    # vLLM's own starts where it always does.
+    assert chosen("upstream", [], trace).state()["slope"] == 0.5
+
+
+def test_a_trace_without_margins_can_be_replayed_too() -> None:
+    columns = chosen("online_estimator", [], TRACE).columns
+    margin = replace(TRACE, columns=TRACE.columns | {"margin": TRACE["log_odds"]})
+    assert set(chosen("online_estimator", [], margin).columns) == {*columns, "margin"}

@@ -80,7 +80,7 @@ def test_the_pooled_estimator_is_the_reference_of_serving() -> None:
     masked[trace["request"] == 3] = 0
     trace.columns["masked"] = masked
     stream = lay_out(trace, ["log_odds_scaled"])
-    learner = LEARNERS["pooled_estimator"](SHORT, k)
+    learner = LEARNERS["pooled_estimator"](SHORT, trace)
     predictions = replay(stream, learner).reshape(60, 5, k)
     reference = ReferenceEstimator(SHORT, 5, k)
     slots = np.arange(5)
@@ -103,7 +103,7 @@ def test_the_pooled_estimator_is_the_reference_of_serving() -> None:
 def test_upstreams_step_is_taken_once_a_round() -> None:
     trace = synthetic(steps=30, requests=6)
     stream = lay_out(trace, ["log_odds_scaled"])
-    learner = LEARNERS["upstream"](SHORT, 3)
+    learner = LEARNERS["upstream"](SHORT, trace)
     replay(stream, learner)
     copy = OneRound(SHORT, 3)
     for first in range(0, 28, 7):
@@ -132,7 +132,7 @@ def test_scorers_that_learn_nothing_say_what_the_trace_holds() -> None:
         ("confidence_head", head),
         ("recorded", head[::-1]),
     ):
-        learner = LEARNERS[name](EstimatorSettings(), 3)
+        learner = LEARNERS[name](EstimatorSettings(), trace)
         predictions = replay(lay_out(trace, learner.columns), learner)
         np.testing.assert_allclose(predictions, expected, rtol=1e-6)
         assert learner.state() == {}
