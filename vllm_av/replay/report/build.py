@@ -14,6 +14,7 @@ from vllm_av.replay.metrics import Bools, Floats
 from vllm_av.replay.options import chosen
 from vllm_av.replay.report import features as kinds
 from vllm_av.replay.report.facts import Facts, facts_of, workload_number
+from vllm_av.replay.report.html import shortened
 from vllm_av.replay.report.model import GroupFit, Report
 from vllm_av.replay.report.offline import (
     MOST_LABELS,
@@ -123,7 +124,7 @@ def _others(trace: Trace, scorer: str, notes: list[str]) -> list[Source]:
         except TraceError as error:
             notes.append(f"Upstream’s estimator is not here: {error.given}.")
     if trace.has("confidence") and scorer != SERVED:
-        by = f" ({trace.info.scorer})" if trace.info.scorer else ""
+        by = f" ({shortened(trace.info.scorer)})" if trace.info.scorer else ""
         found.append(Source(SERVED, f"as served{by}", trace["confidence"].astype(np.float64)))
     return found
 

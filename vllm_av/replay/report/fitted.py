@@ -110,31 +110,40 @@ def slopes(report: Report, style: Style) -> Content:
             "p", "This needs two draft positions or more, with labels of both kinds.",
             class_="quiet",
         )  # fmt: skip
+    spans = [("", 2), ("AUC", 3), ("Log-loss", 4)]
     head = (
-        "Feature", "Temperature", "AUC, shared", "own", "difference", "Log-loss, shared", "own",
-        "difference",
+        "Feature", "Temperature", "shared", "own", "difference", "shared", "own", "difference",
+        "± error",
     )  # fmt: skip
     rows = [
         (
             r.title, _SCALED[r.scaled], number(r.shared.auc, 4), number(r.own.auc, 4),
             difference(r.own.auc - r.shared.auc), number(r.shared.log_loss, 4),
             number(r.own.log_loss, 4), difference(r.own.log_loss - r.shared.log_loss),
+            number(r.error, 4),
         )
         for r in report.slopes
     ]  # fmt: skip
     depth = min(report.info.num_speculative_tokens, MOST_COLUMNS)
     lines = [
-        (f"{r.title}, {_SCALED[r.scaled]}", number(r.slope), *map(number, r.slopes[:depth]))
+        (r.title, _SCALED[r.scaled], number(r.slope), *map(number, r.slopes[:depth]))
         for r in report.slopes
     ]
     return [
         tag(
             "p",
             "One slope for all draft positions needs fewer labels where they are rare. One for "
-            "each position is worth having where it lowers the log-loss by more than chance.",
+            "each position is worth having where it lowers the log-loss by more than chance: by "
+            "several errors.",
         ),
-        table("Shared slope against a slope for each position", head, rows, words=2),
-        table("The slopes", ("Feature", "Shared", *(f"Position {k}" for k in range(depth))), lines),
+        table("Shared slope against a slope for each position", head, rows, spans=spans, words=2),
+        table(
+            "The slopes",
+            ("Feature", "Temperature", "Shared", *map(str, range(depth))),
+            lines,
+            spans=[("", 3), ("Draft position", depth)],
+            words=2,
+        ),
     ]
 
 
@@ -189,8 +198,9 @@ def _fits(what: str, rows: Sequence[GroupFit], feature: str) -> Markup:
         ]
         for row in rows
     ]  # fmt: skip
-    head += [f"Intercept {k}" for k in range(depth)]
-    return table(f"Fits of {feature}, to each {what.lower()} alone", head, cells)
+    spans = [("", len(head)), ("Intercept of draft position", depth)]
+    caption = f"Fits of {feature}, to each {what.lower()} alone"
+    return table(caption, [*head, *map(str, range(depth))], cells, spans=spans)
 
 
 def method(report: Report, style: Style) -> Content:

@@ -55,6 +55,7 @@ class SlopeRow:
     Attributes:
         key, title, scaled: of the feature.
         shared, own: figures of either.
+        error: standard error of the difference of their log-losses, as if labels were independent.
         slope: the shared one.
         slopes: [K], NaN where a position has too few labels.
     """
@@ -64,6 +65,7 @@ class SlopeRow:
     scaled: bool | None
     shared: Figures
     own: Figures
+    error: float
     slope: float
     slopes: tuple[float, ...]
 

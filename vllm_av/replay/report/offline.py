@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vllm_av.estimator.formula import sigmoid
-from vllm_av.replay.metrics import Bools, Floats, Integers, auc, figures, log_loss
+from vllm_av.replay.metrics import Bools, Floats, Integers, auc, figures, log_loss, losses
 from vllm_av.replay.optimum import Fit, fit
 from vllm_av.replay.report.features import Feature
 from vllm_av.replay.report.model import FeatureRow, GroupFit, RegimeRow, SlopeRow
@@ -104,11 +104,11 @@ def regime_fits(
             for key, found in fits.items()
             if found is not None
         }
-        losses = {key: log_loss(said[key], y) if key in said else math.nan for key in ours}
+        reached = {key: log_loss(said[key], y) if key in said else math.nan for key in ours}
         ranks = {key: auc(said[key], y) if key in said else math.nan for key in ours}
-        rows.append(RegimeRow(name, int(scored.sum()), losses, ranks))
-        known = [key for key in said if math.isfinite(losses[key])]
-        winner = min(known, key=losses.__getitem__) if known else None
+        rows.append(RegimeRow(name, int(scored.sum()), reached, ranks))
+        known = [key for key in said if math.isfinite(reached[key])]
+        winner = min(known, key=reached.__getitem__) if known else None
         law = fits[winner] if winner else None
         best.append((winner, law) if winner and law else None)
     return RegimeFits(tuple(rows), tuple(best))
@@ -130,10 +130,18 @@ def slope_row(feature: Feature, x: Floats, labels: Labels) -> SlopeRow | None:
         if alone:
             own[here] = alone.predict(x[here], np.zeros(int(here.sum()), np.int64))
     y = labels.label[scored]
+    gained = losses(own[scored], y) - losses(p[scored], y)
+    error = float(gained.std() / math.sqrt(len(gained))) if len(gained) else math.nan
     return SlopeRow(
-        feature.key, feature.title, feature.scaled,
-        figures(p[scored], y), figures(own[scored], y), shared.slope, tuple(slopes),
-    )  # fmt: skip
+        key=feature.key,
+        title=feature.title,
+        scaled=feature.scaled,
+        shared=figures(p[scored], y),
+        own=figures(own[scored], y),
+        error=error,
+        slope=shared.slope,
+        slopes=tuple(slopes),
+    )
 
 
 def group_fit(name: str, x: Floats, labels: Labels, rows: Bools, entropy: float) -> GroupFit:

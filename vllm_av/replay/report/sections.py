@@ -325,18 +325,21 @@ def _leaders(report: Report) -> Content:
     head, scorer = predictor(report, HEAD), predictor(report, report.scorer)
     if head is None or scorer is None or head is scorer:
         return ""
-    gaps = [
-        own.figures.auc - its.figures.auc
-        for own, its in zip(scorer.positions, head.positions, strict=True)
-    ]
-    known = {k: gap for k, gap in enumerate(gaps) if math.isfinite(gap)}
-    ahead = [str(k) for k, gap in known.items() if gap > 0]
+    gaps = {
+        k: own.figures.auc - its.figures.auc
+        for k, (own, its) in enumerate(zip(scorer.positions, head.positions, strict=True))
+    }
+    known = {k: gap for k, gap in gaps.items() if math.isfinite(gap)}
     if not known:
         return ""
+    ahead = [str(k) for k, gap in known.items() if gap > 0]
+    if len(ahead) in (0, len(known)):
+        where = f"{'no' if not ahead else 'every'} position"
+    else:
+        where = f"position{'s' if ahead[1:] else ''} {joined(ahead)} of {len(known)}"
     last = max(known)
     return tag(
         "p",
-        f"{scorer.title} ranks better than the head at "
-        f"{joined(ahead) if ahead else 'no'} of {len(known)} positions"
+        f"{scorer.title} ranks better than the head at {where}"
         f" (position {last}: {difference(known[last])} AUC).",
     )

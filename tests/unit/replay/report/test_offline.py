@@ -120,6 +120,26 @@ def test_a_shared_slope_costs_something_where_slopes_differ() -> None:
     assert row.own.auc > row.shared.auc
 
 
+def test_the_error_of_a_slopes_gain_is_that_of_paired_losses(trace: Trace, report: Report) -> None:
+    (row,) = (r for r in report.slopes if r.key == "log_odds")
+    sides = halves(lay_out(trace))
+    x, position, y = trace["log_odds"], trace["position"], trace["accepted"]
+    shared, own = np.empty((2, trace.num_rows))
+    alone = np.column_stack([x, np.ones(len(x))])
+    everywhere = trace.finite
+    for said, design, here in [
+        (shared, _design(x, position, 3), everywhere),
+        *((own, alone, (position == k) & everywhere) for k in range(3)),
+    ]:
+        model = LogisticRegression(C=1e6, fit_intercept=False, tol=1e-8, max_iter=1000)
+        model.fit(design[sides.fitted & here], y[sides.fitted & here])
+        said[here] = model.predict_proba(design[here])[:, 1]
+    p, q = shared[sides.scored], own[sides.scored]
+    gained = np.log(np.where(y[sides.scored], p / q, (1 - p) / (1 - q)))
+    assert row.own.log_loss - row.shared.log_loss == pytest.approx(gained.mean(), abs=1e-6)
+    assert row.error == pytest.approx(gained.std() / math.sqrt(len(gained)), rel=0.01)
+
+
 def test_a_slopes_error_is_that_of_the_whole_information_matrix() -> None:
     rng = np.random.default_rng(1)
     x, position = rng.normal(1.0, 2.0, 500), rng.integers(3, size=500)

@@ -219,6 +219,25 @@ def test_what_the_reader_is_told_first_is_right(whole: tuple[Report, Element]) -
     assert f"{report.facts.total.labels:,} labelled drafts of full.parquet" in lines[0]
 
 
+@pytest.mark.parametrize(
+    ("better", "said"),
+    [
+        ((True, True, True), "better than the head at every position"),
+        ((False, False, False), "better than the head at no position"),
+        ((True, False, True), "better than the head at positions 0 and 2 of 3"),
+        ((False, True, False), "better than the head at position 1 of 3"),
+    ],
+)
+def test_where_the_scorer_leads_is_told(better: tuple[bool, ...], said: str) -> None:
+    trace = full(steps=300)
+    x, here = trace["log_odds"], np.array(better)[trace["position"]]
+    # The head knows nothing where the scorer is to lead, and the label itself elsewhere.
+    head = np.where(here, 0.5, 0.1 + 0.8 * trace["accepted"]).astype(np.float32)
+    columns = trace.columns | {"head": np.where(np.isfinite(x), head, np.nan)}
+    page = render(build(Trace(trace.info, columns, trace.num_rows, WORDS), "pooled_estimator"))
+    assert said in page
+
+
 def test_few_labels_are_warned_of() -> None:
     page = parse(render(build(full(steps=60))))
     (warning,) = (e for e in page.all("div") if e.attributes.get("class") == "warn")
