@@ -59,7 +59,7 @@ class Gap:
 
 
 def features_of(found: trace.Trace) -> list[str]:
-    return [name for name in optimum.FEATURES if found.has(name)]
+    return list(optimum.features_in(found))
 
 
 def mixed(
@@ -118,7 +118,7 @@ def best_of_each(
             continue
         losses = []
         for name in features:
-            x = stream[name]
+            x = optimum.feature(stream, name)
             law = optimum.fit(x[fitted], position[fitted], label[fitted], stream.num_positions)
             loss = log_loss(law.predict(x[scored], position[scored]), label[scored])
             losses.append((loss, name))

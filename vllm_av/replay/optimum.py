@@ -15,7 +15,7 @@ Rule: the rows that are scored are exactly those that a learner is scored on (:m
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,15 +24,36 @@ from numpy.typing import NDArray
 
 from vllm_av.errors import Code, TraceError
 from vllm_av.estimator.formula import sigmoid
+from vllm_av.replay.columns import CLAMP
 from vllm_av.replay.metrics import Bools, Floats
+from vllm_av.replay.stream import Stream
+from vllm_av.replay.trace import Trace
 
 PENALTY = 1e-3
 FEATURES = (
     "log_odds", "log_odds_scaled", "entropy", "entropy_scaled", "margin", "margin_scaled",
 )  # fmt: skip
-"""Of the drafter's distribution alone, so lossless: no drawn token, no head."""
+"""Of the drafter's distribution alone, so lossless: no drawn token."""
+HEAD = "head"
+"""The confidence head's log-odds, which are lossless too."""
 
 _MOST_STEPS = 100
+
+
+def features_in(trace: Trace) -> tuple[str, ...]:
+    """The single features that a trace has of every row that is a distribution."""
+    whole = trace.has(HEAD) and bool(np.isfinite(trace[HEAD][trace.finite]).all())
+    return (*filter(trace.has, FEATURES), *((HEAD,) if whole else ()))
+
+
+def feature(columns: Mapping[str, NDArray[Any]] | Stream, name: str) -> NDArray[Any]:
+    """[n], the feature as it is fitted on."""
+    values = columns[name]
+    if name != HEAD:
+        return values
+    p = values.astype(np.float64)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.clip(np.log(p) - np.log1p(-p), -CLAMP, CLAMP))
 
 
 @dataclass(frozen=True)
@@ -49,9 +70,9 @@ class Fit:
     intercepts: Floats
     labels: int
 
-    def predict(self, feature: NDArray[Any], position: NDArray[Any]) -> Floats:
+    def predict(self, values: NDArray[Any], position: NDArray[Any]) -> Floats:
         """[n] probabilities."""
-        return sigmoid(self.slope * feature.astype(np.float64) + self.intercepts[position])
+        return sigmoid(self.slope * values.astype(np.float64) + self.intercepts[position])
 
     def as_dict(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -62,11 +83,11 @@ class Fit:
         }
 
 
-def fit(feature: NDArray[Any], position: NDArray[Any], label: Bools, num_positions: int) -> Fit:
+def fit(values: NDArray[Any], position: NDArray[Any], label: Bools, num_positions: int) -> Fit:
     """Fit one regression.
 
     Args:
-        feature: [n], finite.
+        values: [n], of the feature, finite.
         position: [n].
         label: [n].
         num_positions: K.
@@ -75,7 +96,7 @@ def fit(feature: NDArray[Any], position: NDArray[Any], label: Bools, num_positio
         TraceError: ``AV-TRACE-LIBRARY`` where scikit-learn is not installed.
     """
     seen = np.bincount(position, minlength=num_positions) > 0
-    x = np.asarray(feature, np.float64)
+    x = np.asarray(values, np.float64)
     rate = (label.sum() + 0.5) / (len(label) + 1.0)
     overall = float(np.log(rate / (1.0 - rate)))
     if label.all() or not label.any():
@@ -118,7 +139,7 @@ def _regression() -> Any:
 
 
 def regimes_fit(
-    feature: NDArray[Any],
+    values: NDArray[Any],
     position: NDArray[Any],
     label: Bools,
     regime: NDArray[np.int64],
@@ -128,14 +149,14 @@ def regimes_fit(
     """One fit per regime, and what each says of all of its rows.
 
     Args:
-        feature, position, label, regime: [n].
+        values, position, label, regime: [n].
         num_positions: K.
         fitted: [n], the rows that are fitted on.
 
     Returns:
         [n] predictions, NaN in a regime that has no row to fit on, and the fits by regime.
     """
-    predictions = np.full(len(feature), np.nan)
+    predictions = np.full(len(values), np.nan)
     fits: list[Fit | None] = []
     for number in range(int(regime.max()) + 1 if len(regime) else 0):
         own = regime == number
@@ -143,7 +164,7 @@ def regimes_fit(
         if not rows.any():
             fits.append(None)
             continue
-        found = fit(feature[rows], position[rows], label[rows], num_positions)
-        predictions[own] = found.predict(feature[own], position[own])
+        found = fit(values[rows], position[rows], label[rows], num_positions)
+        predictions[own] = found.predict(values[own], position[own])
         fits.append(found)
     return predictions, fits

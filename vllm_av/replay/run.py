@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vllm_av.errors import Code, TraceError
-from vllm_av.replay.optimum import FEATURES
+from vllm_av.replay.optimum import features_in
 from vllm_av.replay.options import chosen
 from vllm_av.replay.replay import replay
 from vllm_av.replay.scoring import FROM_STEP, halves, regimes
@@ -108,7 +108,7 @@ def run(path: Path, wish: Wish) -> Result:
     began = time.perf_counter()
     trace = read(path)
     learner = chosen(wish.scorer, wish.settings, trace)
-    features = [name for name in FEATURES if trace.has(name)]
+    features = features_in(trace)
     stream = lay_out(
         trace,
         tuple(dict.fromkeys((*learner.columns, *features))),

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from vllm_av.replay.metrics import Bools, Figures, Floats, figures, losses
-from vllm_av.replay.optimum import Fit, fit
+from vllm_av.replay.optimum import Fit, feature, fit
 from vllm_av.replay.scoring import Halves, Regimes
 from vllm_av.replay.stream import Stream
 
@@ -102,15 +102,15 @@ class Tables:
             "regimes": [part.as_dict() for part in self.regimes],
             "positions": [part.as_dict() for part in self.positions],
             "fits": {
-                feature: {
-                    "pooled": self.pooled_fits[feature].as_dict(),
+                each: {
+                    "pooled": self.pooled_fits[each].as_dict(),
                     "regimes": {
                         name: found.as_dict()
                         for name, found in zip(names, fits, strict=True)
                         if found is not None
                     },
                 }
-                for feature, fits in self.fits.items()
+                for each, fits in self.fits.items()
             },
         }
 
@@ -173,8 +173,8 @@ class _Optima:
         self.pooled_fits: dict[str, Fit] = {}
         self._apart: dict[str, Floats] = {}
         self._pooled: dict[str, Floats] = {}
-        for feature in features:
-            x = stream[feature]
+        for name in features:
+            x = feature(stream, name)
             found: list[Fit | None] = []
             reached: list[Floats] = []
             for rows, others in places:
@@ -186,11 +186,11 @@ class _Optima:
                     else np.full(len(others), np.nan)
                 )
             assert found[0] is not None  # halves() leaves labels on both sides
-            self.pooled_fits[feature], self.fits[feature] = found[0], found[1:]
-            self._pooled[feature], self._apart[feature] = np.full((2, stream.rows), np.nan)
-            self._pooled[feature][places[0][1]] = reached[0]
+            self.pooled_fits[name], self.fits[name] = found[0], found[1:]
+            self._pooled[name], self._apart[name] = np.full((2, stream.rows), np.nan)
+            self._pooled[name][places[0][1]] = reached[0]
             for (_, others), values in zip(places[1:], reached[1:], strict=True):
-                self._apart[feature][others] = values
+                self._apart[name][others] = values
         self._best = np.full(stream.rows, np.nan)
         self._which = np.full(stream.rows, -1)
         for _, others in places[1:]:

@@ -47,16 +47,16 @@ def lines(result: Result) -> Iterator[str]:
     yield ""
     yield "conditional log-loss, and the offline optimum's: of each feature, fitted per temperature"
     features = list(found.overall.optimum.features)
-    yield f"  {'':<11} {'log-loss':>8}  {'optimum':>7}  {'gap':>7}  " + "  ".join(
-        f"{_short(feature):>8}" for feature in features
+    yield f"  {'':<11} {'log-loss':>8}  {'optimum':>7}  {'gap':>7}" + "".join(
+        f" {_SHORT.get(feature, feature):>7}" for feature in features
     )
     for part in (*found.regimes, found.overall):
-        yield f"  {part.name:<11} {_beside(part)}  " + "  ".join(
-            f"{_number(part.optimum.features[feature], 4):>8}" for feature in features
+        yield f"  {part.name:<11} {_beside(part)}" + "".join(
+            f" {_number(part.optimum.features[feature], 4):>7}" for feature in features
         )
     pooled = found.overall.optimum.pooled
-    yield f"  {'one fit':<11} {'':>26}  " + "  ".join(
-        f"{_number(pooled[feature], 4):>8}" for feature in features
+    yield f"  {'one fit':<11} {'':>26}" + "".join(
+        f" {_number(pooled[feature], 4):>7}" for feature in features
     )
     yield from _NOTES
     yield ""
@@ -72,12 +72,17 @@ _NOTES = (
     "",
     "ECE w., m.: 15 bins of equal width, of equal mass. chance: ECE m. of a perfect predictor at",
     "this number of labels. said, came: mean prediction, share accepted. gap: log-loss over the",
-    "optimum, that of the best feature at each temperature. /T: after temperature.",
+    "optimum, that of the best feature at each temperature. odds: log-odds. /T: after temperature.",
 )
 
 
-def _short(feature: str) -> str:
-    return feature.removesuffix("_scaled") + ("/T" if feature.endswith("_scaled") else "")
+_SHORT = {
+    "log_odds": "odds",
+    "log_odds_scaled": "odds/T",
+    "entropy_scaled": "entr./T",
+    "margin_scaled": "marg./T",
+}
+"""Feature -> its head of a column, where it is not its name."""
 
 
 def _row(figures: Figures) -> str:

@@ -30,7 +30,7 @@ def test_text(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called(path, "--from-step", 10) == 0
     out = capsys.readouterr().out
     assert out.startswith("online_estimator on ")
-    for word in ("conditional, by temperature", "survival, by position", "log_odds/T", "gap"):
+    for word in ("conditional, by temperature", "survival, by position", "odds/T", "gap"):
         assert word in out
 
 

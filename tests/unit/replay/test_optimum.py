@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
+from tests.unit.replay.synthetic import synthetic
 from vllm_av.replay import metrics
-from vllm_av.replay.optimum import PENALTY, fit
+from vllm_av.replay.optimum import PENALTY, feature, features_in, fit
 
 K = 3
 SMALL = st.lists(
@@ -117,3 +118,22 @@ def test_a_position_that_was_never_labelled_gets_the_mean_intercept() -> None:
 def test_one_label() -> None:
     found = fit(np.zeros(1, np.float32), np.zeros(1, int), np.array([True]), K)
     assert found.predict(np.zeros(3), np.arange(3)) == pytest.approx([0.75] * 3)
+
+
+def test_the_head_is_a_feature_by_its_log_odds() -> None:
+    head = np.array([0.0, 0.25, 0.5, 0.75, 1.0, 0.5], np.float32)
+    trace = synthetic(steps=1, requests=2, head=head)
+    assert features_in(trace) == ("log_odds", "log_odds_scaled", "head")
+    found = feature(trace.columns, "head")
+    assert found == pytest.approx([-40.0, -np.log(3), 0.0, np.log(3), 40.0, 0.0], abs=1e-6)
+    assert feature(trace.columns, "log_odds") is trace["log_odds"]
+
+
+def test_a_head_that_some_rows_lack_is_none() -> None:
+    head = np.array([np.nan, 0.25, 0.5, 0.75, 1.0, 0.5], np.float32)
+    trace = synthetic(steps=1, requests=2, head=head)
+    assert features_in(trace) == ("log_odds", "log_odds_scaled")
+    # Of a row that is no distribution nothing is asked.
+    trace = synthetic(steps=1, requests=2, head=head)
+    trace["log_odds"][0] = np.nan
+    assert "head" in features_in(trace)
