@@ -2,9 +2,9 @@
 
 Rows are the trace's, in its order. A *request-step* is the drafts of one request in one decode
 step: adjacent rows, positions from 0 up. A decode step holds any number of them; one that graded
-nothing counts too, since the rounds of serving are counted in steps, but no gap counts for more
-than :data:`LONGEST_GAP`: the recorder was then switched off, or another one numbers its steps
-otherwise.
+nothing counts too, since the rounds of serving are counted in steps. So do those from step 1, the
+first of a server, to the first of the trace. But no gap counts for more than :data:`LONGEST_GAP`:
+the recorder was then switched off, or another one numbers its steps otherwise.
 
 Rule: nothing is learnt and nothing predicted here.
 """
@@ -103,7 +103,7 @@ def lay_out(
     first = found["position"] == 0
     group = np.cumsum(first) - 1
     step = _numbered(_take(trace["step"], taken)) if batch is None else group // batch
-    steps = int(step[-1]) + 1 if len(step) else 0
+    steps = int(step[-1]) + 1
     stream = Stream(
         num_positions=trace.info.num_speculative_tokens,
         columns=found,
@@ -143,8 +143,6 @@ def _take(values: NDArray[Any], taken: NDArray[np.bool_] | None) -> NDArray[Any]
 
 
 def _numbered(step: NDArray[np.int64]) -> NDArray[np.int64]:
-    """From 0, no gap longer than it may be."""
-    if not len(step):
-        return step
-    gaps = np.minimum(np.diff(step, prepend=step[0]), LONGEST_GAP)
-    return np.cumsum(gaps)
+    """From 0, where serving's first step is 1, and no gap longer than it may be."""
+    gaps = np.diff(step, prepend=min(int(step[0]), 1))
+    return np.cumsum(np.minimum(gaps, LONGEST_GAP))

@@ -24,7 +24,7 @@ def synthetic(
     """A drafter with normal log-odds and a target that follows them by one logistic law.
 
     Args:
-        steps: decode steps, numbered from 5 up.
+        steps: decode steps, numbered from 1 up.
         requests: in each of them; each keeps its temperature.
         slope, intercepts: the law, of the unscaled log-odds.
         verified: drafts of each request-step that the target sees; None: all.
@@ -40,7 +40,7 @@ def synthetic(
     temperature = np.asarray(temperatures, np.float32)[request % len(temperatures)]
     by = np.where(temperature > 0.0, temperature, 1.0)
     found: dict[str, Any] = {
-        "step": np.repeat(np.arange(steps) + 5, requests * positions),
+        "step": np.repeat(np.arange(steps) + 1, requests * positions),
         "request": request,
         "position": place,
         "temperature": temperature,

@@ -21,11 +21,21 @@ def test_a_batch_puts_so_many_request_steps_into_a_step() -> None:
 
 
 def test_a_step_without_rows_counts_but_a_long_gap_is_cut() -> None:
-    step = np.repeat([7, 8, 10, 10 + 10**12], 6)
+    step = np.repeat([1, 2, 4, 4 + 10**12], 6)
     stream = lay_out(synthetic(steps=4, requests=2, step=step))
     assert stream.steps == 1 + 1 + 2 + LONGEST_GAP
     assert stream.offsets[:5].tolist() == [0, 6, 12, 12, 18]
     assert stream.offsets[-2:].tolist() == [18, 24]
+
+
+@pytest.mark.parametrize(
+    ("first", "before"),
+    [(-7, 0), (0, 0), (1, 0), (4, 3), (10**15, LONGEST_GAP)],
+)
+def test_the_steps_of_a_server_before_its_first_grades_count(first: int, before: int) -> None:
+    step = np.repeat([first, first + 1], 6)
+    stream = lay_out(synthetic(steps=2, requests=2, step=step))
+    assert stream.offsets.tolist() == [0] * before + [0, 6, 12]
 
 
 def test_only_requests_of_the_temperatures_wanted() -> None:

@@ -98,7 +98,7 @@ def test_the_optimum_is_of_the_first_half_and_scored_on_the_rows_of_the_learner(
 
 def test_a_regime_that_is_only_in_the_second_half_has_no_optimum() -> None:
     trace = synthetic(steps=40, requests=4, temperatures=(1.0,))
-    trace.columns["temperature"] = np.where(trace["step"] < 30, 1.0, 0.5).astype(np.float32)
+    trace.columns["temperature"] = np.where(trace["step"] < 26, 1.0, 0.5).astype(np.float32)
     found = figured(trace, np.full(trace.num_rows, 0.5))
     late = found.regimes[0]
     assert late.name == "0.5"
