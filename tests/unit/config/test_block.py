@@ -30,7 +30,7 @@ DEFAULT = {
     "estimator": {
         "refit_interval": None,
         "damping": None,
-        "memory": 3000.0,
+        "memory": 2000.0,
         "initial_slope": None,
         "initial_intercepts": None,
         "log_odds_clamp": 40.0,

@@ -170,7 +170,7 @@ def test_what_is_filled_in_keeps_all_else() -> None:
     document = {"model": "it's", "adaptive-verification-config": {}, **ON}
     filled = examine(document).filled()
     assert list(filled) == ["model", BLOCK, "enable_adaptive_verification"]
-    assert filled[BLOCK]["estimator"]["memory"] == 3000
+    assert filled[BLOCK]["estimator"]["memory"] == 2000
     flag, text = shlex.split(argument(filled))
     assert flag == "--speculative-config"
     assert json.loads(text) == filled
