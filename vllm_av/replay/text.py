@@ -3,7 +3,9 @@
 Rule: every number here stands in the JSON too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from textwrap import wrap
+from typing import Any
 
 from vllm_av.replay.metrics import Figures
 from vllm_av.replay.run import Result
@@ -60,13 +62,16 @@ def lines(result: Result) -> Iterator[str]:
     )
     yield from _NOTES
     yield ""
-    yield f"coefficients at the end: {result.state or 'none'}"
+    yield "coefficients at the end" if result.state else "it has no coefficients"
+    yield from _coefficients(result.state, "  ")
     seconds = result.seconds
     yield (
         f"{sum(seconds.values()):.1f} s: {seconds['read']:.1f} to read,"
         f" {seconds['replay']:.1f} to replay, {seconds['figures']:.1f} for the figures"
     )
 
+
+_INDENT: Any = {"subsequent_indent": " " * 24, "replace_whitespace": False}
 
 _NOTES = (
     "",
@@ -83,6 +88,17 @@ _SHORT = {
     "margin_scaled": "marg./T",
 }
 """Feature -> its head of a column, where it is not its name."""
+
+
+def _coefficients(state: Mapping[str, Any], margin: str) -> Iterator[str]:
+    for name, value in state.items():
+        if isinstance(value, Mapping):
+            yield f"{margin}{name}"
+            yield from _coefficients(value, margin + "  ")
+        else:
+            values = value if isinstance(value, list) else [value]
+            numbers = " ".join(f"{each:>7.4g}" for each in values)
+            yield from wrap(f"{margin}{name:<{24 - len(margin)}}{numbers}", 100, **_INDENT)
 
 
 def _row(figures: Figures) -> str:
