@@ -8,7 +8,8 @@
     ├── ScorerError     a scorer does not exist, does not fit the drafter, or failed
     ├── DemoError       the demonstration cannot run as asked
     ├── TrainingError   a drafter cannot be trained or taken over as asked
-    └── TraceError      a trace cannot be read, written or used as asked
+    ├── TraceError      a trace cannot be read, written or used as asked
+    └── StateError      a scorer's state cannot be kept, or is not this server's
 
 Every error is one line: what was given, what is allowed, what to do.
 The code never changes its meaning once released; a code is retired, not reused.
@@ -187,6 +188,14 @@ class Code(StrEnum):
     """A scorer is to be replayed that cannot be."""
     REPLAY_OPTION = "AV-REPLAY-OPTION"
     """An option of a replay is out of its range or cannot be read."""
+    STATE_NONE = "AV-STATE-NONE"
+    """A ``state_file`` is named for a scorer that keeps no state."""
+    STATE_WRITE = "AV-STATE-WRITE"
+    """The ``state_file`` cannot be written."""
+    STATE_OTHER = "AV-STATE-OTHER"
+    """The ``state_file`` is of another pair, K, estimator or version: the server starts cold."""
+    STATE_DAMAGED = "AV-STATE-DAMAGED"
+    """The ``state_file`` cannot be read: the server starts cold."""
 
 
 def told(value: object, how: Callable[[object], str] = str) -> str:
@@ -288,3 +297,7 @@ class TrainingError(VllmAvError):
 
 class TraceError(VllmAvError):
     """A trace cannot be read, written or used as asked."""
+
+
+class StateError(VllmAvError):
+    """A scorer's state cannot be kept, or is not this server's."""

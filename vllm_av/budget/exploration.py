@@ -6,8 +6,9 @@ is therefore verified to the last draft:
 
     credit <- credit + share * (requests with drafts);  floor(credit) of them are explored
 
-in turn by their place in the batch. The budget grows by what they may need at most. Which they are
-depends on the scheduler's counts alone, so the output keeps the target's distribution.
+in turn by their place in the batch. The budget grows by what as many requests lack on average, so
+that the others keep about what they had. Which are explored depends on the scheduler's counts
+alone, so the output keeps the target's distribution.
 
 Rule: the scorer's confidences are read and never written; a copy says that the explored requests'
 drafts are certain and everybody else's are not.
@@ -73,11 +74,14 @@ class ExploringPolicy:
         self._credit += self._share * self._requests
         self._explored = int(self._credit)
         self._credit -= self._explored
+        scheduled = int(drafts.sum())
         if self._explored:
-            room = self._explored * int(drafts.max())
-            budget = min(budget + room, int(inputs.max_draft_budget))
+            lacking = -(-self._explored * (scheduled - budget) // self._requests)
+            # Whatever the budget: one request at least has all of its drafts.
+            budget = max(budget + lacking, int(drafts.max()))
+            budget = min(budget, int(inputs.max_draft_budget))
         global _trimmed_steps
-        _trimmed_steps += budget < int(drafts.sum())
+        _trimmed_steps += budget < scheduled
         return budget
 
     def assign(

@@ -90,10 +90,10 @@ def parse_block(
 def canonical(config: AdaptiveVerificationConfig) -> dict[str, Any]:
     """Plain JSON with every default filled in; parsing it gives ``config`` again.
 
-    The estimator's numbers are left out beside a scorer that never uses them, and a trace where
-    none is recorded.
+    The estimator's numbers are left out beside a scorer that never uses them, and paths where none
+    is given.
     """
-    unused = {"trace"} if config.trace is None else set()
+    unused = {name for name in ("state_file", "trace") if getattr(config, name) is None}
     block: dict[str, Any] = json.loads(config.model_dump_json(exclude=unused))
     if config.scorer in _WITHOUT_ESTIMATOR:
         del block["estimator"]
@@ -261,6 +261,8 @@ def _across(block: dict[str, Any], facts: Facts) -> list[tuple[Path, ConfigError
             if key in estimator:
                 path = ("estimator", key)
                 found.append((path, _of_another(path, estimator[key], scorer, other)))
+        if isinstance(block.get("state_file"), str) and scorer in _WITHOUT_ESTIMATOR:
+            found.append((("state_file",), _no_state(scorer, block["state_file"])))
     if isinstance(block.get("trace"), str) and not facts.has_draft_logits:
         found.append((("trace",), _no_features(block["trace"])))
     count = facts.num_speculative_tokens
@@ -302,6 +304,15 @@ def _about_scorer(scorer: str, facts: Facts) -> Iterator[ConfigError]:
             allowed="this scorer where the drafter makes logits, which that setting spares",
             fix="set use_local_argmax_reduction to false",
         )
+
+
+def _no_state(scorer: str, file: str) -> ConfigError:
+    return ConfigError(
+        Code.CONFIG_UNUSED,
+        given=f"{dotted(('state_file',))} is {shown(file)}, with the scorer {shown(scorer)}",
+        allowed="a scorer that learns, and so has something to keep",
+        fix="remove the key, or choose another scorer",
+    )
 
 
 def _no_features(trace: str) -> ConfigError:

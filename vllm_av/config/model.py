@@ -160,6 +160,15 @@ class AdaptiveVerificationConfig(_Block):
         "explore nothing.",
         json_schema_extra={"unit": "share of the requests' steps"},
     )
+    state_file: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="A file in which a scorer that learns keeps what it has learnt, and from which "
+        "a restart goes on. It need not exist yet, its folder must. One of another pair, number of "
+        "drafts or estimator is put aside.",
+        json_schema_extra={"unit": "path"},
+    )
     trace: str | None = Field(
         default=None,
         min_length=1,

@@ -82,8 +82,8 @@ def score_top_probability(
         idx_mapping: [num_tokens], slot of the request; rows of -1 are left alone.
         draft_step: 0-d, the position of every row; or [num_tokens], each request has K rows.
         temperature: [slots] f32; 0 counts as 1.
-        out: [num_reqs, K] f32, written at [row of the batch, step]; NaN where a row of logits has
-            no distribution.
+        out: [num_reqs, K] f32, written at [row of the batch, step]; 1 where a row of logits is no
+            distribution: a NaN, an infinity, or no finite logit.
     """
     _score(logits, idx_mapping, draft_step, temperature, out, LOG_ODDS_CLAMP, None)
 
@@ -185,6 +185,38 @@ class OnlineEstimator:
             BLOCK=kernels.next_power_of_2(self.num_speculative_steps),
             num_warps=1,
         )
+
+    @property
+    def state_kind(self) -> str:
+        """What a state must have been learnt with."""
+        return f"pooled_estimator 1, log-odds within {self.settings.log_odds_clamp:g}"
+
+    def state_tensors(self) -> dict[str, torch.Tensor]:
+        """What a restart goes on from; the drafts of the slots are not of it."""
+        return {
+            "slopes": self._slopes,
+            "intercepts": self._intercepts,
+            "sums": self._sums,
+            "scalars": self._scalars,
+            "counters": torch.tensor([self._steps, self.refits]),
+        }
+
+    def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Go on from another one's :meth:`state_tensors`.
+
+        Raises:
+            ValueError: no estimator was ever in that state.
+        """
+        learnt = [tensors[name] for name in ("slopes", "intercepts", "scalars")]
+        if not all(bool(each.isfinite().all()) for each in learnt):
+            raise ValueError("its coefficients are not finite")
+        steps, refits = tensors["counters"].tolist()
+        if bool((tensors["slopes"] < 0).any()) or steps < 0 or refits < 0:
+            raise ValueError("it has a negative slope or count")
+        for name, own in self.state_tensors().items():
+            own.copy_(tensors[name])
+        # A round may be shorter now than it was.
+        self._steps, self.refits = min(steps, self.settings.refit_interval - 1), refits
 
     def snapshot(self) -> dict[str, torch.Tensor]:
         """The state by name, in tensors of its own, which later steps leave alone.

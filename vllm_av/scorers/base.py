@@ -120,3 +120,25 @@ class Scorer:
     def snapshot(self) -> dict[str, torch.Tensor]:
         """The state by name, for whoever wants to see it; empty where there is none."""
         return {}
+
+    @property
+    def state_kind(self) -> str | None:
+        """What must be equal for a state to mean the same, as "name 2"; None: there is no state."""
+        return None
+
+    def state_tensors(self) -> dict[str, torch.Tensor]:
+        """What a restart goes on from, by name: the scorer's own tensors, and not copies of them.
+
+        Counters that the host keeps are tensors on the CPU, made when they are asked for.
+        """
+        return {}
+
+    def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Go on from what another one's :meth:`state_tensors` had, in place.
+
+        Args:
+            tensors: on the CPU; of the names, shapes and dtypes that this one has.
+
+        Raises:
+            ValueError: nobody can go on from it; nothing was taken over.
+        """

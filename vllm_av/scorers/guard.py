@@ -47,6 +47,7 @@ class GuardedScorer:
         traits: what it said about itself.
         scorer: the scorer itself.
         on_failure: is told the error before it is raised.
+        on_observed: is called after each observation.
     """
 
     def __init__(self, name: str, scorer: Any, traits: Traits) -> None:
@@ -54,6 +55,7 @@ class GuardedScorer:
         self.scorer = scorer
         self.traits = traits
         self.on_failure: Callable[[ScorerError], object] = lambda error: None
+        self.on_observed: Callable[[], object] = lambda: None
         self.needs_draft_logits = traits.needs_draft_logits
         self.needs_confidence_head = traits.needs_confidence_head
         self.needs_drawn_tokens = traits.needs_drawn_tokens
@@ -84,6 +86,7 @@ class GuardedScorer:
         # int32 [num_reqs], see vllm_av.scorers.target_only; a scorer is told who may teach.
         mask = None if target_only is None else target_only == 0
         self._call("observe", idx_mapping, num_sampled, num_rejected, mask)
+        self.on_observed()
 
     def snapshot(self) -> Any:
         return self._call("snapshot")

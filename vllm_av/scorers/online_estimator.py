@@ -41,6 +41,16 @@ class EstimatorScorer(Scorer):
     def snapshot(self) -> dict[str, torch.Tensor]:
         return self.estimator.snapshot()
 
+    @property
+    def state_kind(self) -> str:
+        return self.estimator.state_kind
+
+    def state_tensors(self) -> dict[str, torch.Tensor]:
+        return self.estimator.state_tensors()
+
+    def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
+        self.estimator.load_state(tensors)
+
 
 def settings_of(context: ScorerContext, name: str) -> EstimatorSettings:
     """The numbers in force for the scorer ``name``."""

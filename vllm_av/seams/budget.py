@@ -60,7 +60,7 @@ def create(vllm_config: Any, device: Any) -> "Policy":
             num_speculative_tokens=spec.num_speculative_tokens,
             method=spec.method,
         )
-    # vLLM makes the policy after the scorer. Labels are of no use to one that learns nothing, but to
-    # a trace.
+    # vLLM makes the policy after the scorer. One that learns nothing has no use for labels, but
+    # a trace has.
     share = config.exploration if scorer.learns() or config.trace is not None else 0.0
     return ExploringPolicy(GreedyDraftBudgetPolicy(), share)

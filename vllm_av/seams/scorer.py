@@ -56,6 +56,7 @@ def create(inputs: Any) -> "GuardedScorer | RecordingScorer":
     Raises:
         ConfigError: the block is not valid.
         ScorerError: the scorer does not exist, is broken, does not fit the drafter, or is lossy.
+        StateError: a state is to be kept and cannot be.
         TraceError: a trace is asked for and cannot be written.
     """
     with note.left_by_errors():
@@ -73,6 +74,7 @@ def _create(inputs: Any) -> "GuardedScorer | RecordingScorer":
     from vllm_av.scorers.build import build
     from vllm_av.scorers.registry import AUTO
     from vllm_av.scorers.traits import learns as learning
+    from vllm_av.seams.state import keep
     from vllm_av.seams.trace import recording
 
     log = init_logger(f"vllm.{__name__}")
@@ -120,6 +122,7 @@ def _create(inputs: Any) -> "GuardedScorer | RecordingScorer":
             "generated no longer follows the target's distribution",
             selection.name,
         )
+    keep(scorer, inputs.vllm_config, config)
     return recording(scorer, inputs, config, row.title if row else None)
 
 

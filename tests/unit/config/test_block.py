@@ -98,6 +98,7 @@ def test_whole_numbers_are_taken_for_fractions() -> None:
         {"scorer": "max_probability", "allow_lossy": True},
         {"scorer": "pooled_estimator", **estimator(ridge=0.1)},
         {"scorer": "auto", **estimator(memory=10**4, damping=None, initial_intercepts=None)},
+        {"state_file": "learnt/monday", "scorer": "pooled_estimator"},
         {"trace": "recordings/monday"},
         {"trace": None},
         {"scorer": "online_estimator", **estimator(initial_intercepts=[0.1, 0, -0.1, 1 / 3])},
@@ -142,6 +143,7 @@ ENDLESS = 10**5000  # Python refuses to write it in decimals
         (KEY, estimator(**{"\ud800": 1}), r'estimator has the unknown key "\\ud800"'),
         (TYPE, {"scorer": 5}, "scorer is 5; a name in quotes; .* the default"),
         (TYPE, {"scorer": None}, "scorer is null;"),
+        (TYPE, {"state_file": 5}, "state_file is 5; a path in quotes, or null; "),
         (TYPE, {"trace": 5}, "trace is 5; a path in quotes, or null; .* the default null"),
         (RANGE, {"trace": ""}, 'trace is ""; a path in quotes, or null; correct the value'),
         (RANGE, {"trace": "x" * 5000}, r"trace is \"x{55}.*; a path in quotes, or null"),
@@ -243,6 +245,13 @@ def test_a_scorer_that_reads_logits_needs_them(scorer: str) -> None:
     error = refused({"scorer": scorer}, has_draft_logits=False)
     assert error.code is METHOD
     assert "set use_local_argmax_reduction to false" in str(error)
+
+
+@pytest.mark.parametrize("scorer", ["confidence_head", "max_probability"])
+def test_what_learns_nothing_keeps_no_state(scorer: str) -> None:
+    error = refused({"scorer": scorer, "state_file": "monday"})
+    assert error.code is Code.CONFIG_UNUSED
+    assert f'state_file is "monday", with the scorer "{scorer}"' in str(error)
 
 
 def test_a_trace_needs_logits_whatever_the_scorer() -> None:

@@ -49,6 +49,7 @@ def test_the_schema_is_that_of_the_block(run: Run) -> None:
         "estimator",
         "exploration",
         "scorer",
+        "state_file",
         "trace",
     ]
     interval = schema["$defs"]["EstimatorConfig"]["properties"]["refit_interval"]

@@ -1,0 +1,130 @@
+"""Lets a scorer go on from what it had learnt, and keeps what it learns.
+
+Rule: one rank reads the file and all ranks are given what it found, so that they start alike; one
+rank of one engine writes it.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vllm_av.errors import Code, StateError
+
+if TYPE_CHECKING:
+    from vllm_av.config import AdaptiveVerificationConfig
+    from vllm_av.scorers.guard import GuardedScorer
+    from vllm_av.state.file import Arrays
+
+_OF_THE_VERDICT = ("draft_sample_", "fly_", "rejection_sample_", "synthetic_acceptance_")
+"""How the names of the settings begin that decide what is accepted."""
+
+
+def keep(scorer: "GuardedScorer", vllm_config: Any, config: "AdaptiveVerificationConfig") -> None:
+    """Load the state of ``scorer`` from ``config.state_file``, and keep it there, if it has one.
+
+    Raises:
+        StateError: the scorer keeps no state, or the file cannot be written.
+    """
+    if config.state_file is None:
+        return
+    # Not at the head: vLLM loads this module in every process, for everybody.
+    from vllm.distributed.parallel_state import get_tp_group
+    from vllm.logger import init_logger
+
+    from vllm_av.scorers.registry import AUTO
+    from vllm_av.state import file, keeper
+
+    log = init_logger(f"vllm.{__name__}")
+    kind = getattr(scorer.scorer, "state_kind", None)
+    if kind is None:
+        if config.scorer != AUTO:
+            raise _stateless(scorer.name)
+        log.warning_once(
+            "Adaptive verification: state_file is ignored: auto chose %s, which keeps no state",
+            scorer.name,
+        )
+        return
+    path = Path(config.state_file).expanduser().absolute()
+    identity = identity_of(vllm_config, scorer.name, kind)
+    ranks, parallel = get_tp_group(), vllm_config.parallel_config
+    first = ranks.rank_in_group == 0
+    writes = first and parallel.data_parallel_rank == 0
+    found: tuple[Arrays | None, StateError | None] = (None, None)
+    if first:
+        keeper.close(path)
+        found = _read(path, identity, writes=writes)
+    arrays, refused = ranks.broadcast_object(found, src=0)
+    if refused is not None and refused.code is Code.STATE_WRITE:
+        raise refused
+    if arrays is not None:
+        try:
+            keeper.load(scorer.scorer, arrays)
+        except ValueError as error:
+            refused = file.other(path, str(error))
+    if refused is not None:
+        log.warning_once("Adaptive verification: %s", refused)
+    elif first:
+        state = "starts with nothing learnt, and" if arrays is None else "goes on from and"
+        log.info_once(
+            "Adaptive verification: %s %s keeps its state in %s", scorer.name, state, path
+        )
+    if writes:
+        scorer.on_observed = keeper.Keeper(
+            scorer.scorer,
+            path,
+            identity,
+            lambda line: log.warning("Adaptive verification: %s", line),
+            refused=refused is not None,
+        ).tick
+
+
+def identity_of(vllm_config: Any, scorer: str, kind: str) -> dict[str, Any]:
+    """What must be equal for a state to be this server's; JSON, without a machine's folders."""
+    spec = vllm_config.speculative_config
+    verdict = {
+        name: value for name, value in vars(spec).items() if name.startswith(_OF_THE_VERDICT)
+    }
+    return {
+        "target": _model(vllm_config.model_config),
+        "drafter": f"{spec.method} {_model(spec.draft_model_config)}",
+        "num_speculative_tokens": spec.num_speculative_tokens,
+        "verdict": json.dumps(verdict, sort_keys=True, default=str),
+        "scorer": scorer,
+        "estimator": kind,
+    }
+
+
+def _model(config: Any) -> str:
+    """Its name, and a digest of its config, which tells a namesake of another size."""
+    own = {
+        key: value
+        for key, value in config.hf_config.to_dict().items()
+        if not key.startswith("_") and key != "transformers_version"
+    }
+    text = json.dumps(own, sort_keys=True, default=str)
+    return f"{Path(config.model).name} {hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _read(
+    path: Path, identity: dict[str, Any], *, writes: bool
+) -> "tuple[Arrays | None, StateError | None]":
+    from vllm_av.state import file
+
+    try:
+        if writes:
+            file.require_writable(path)
+        return file.read(path, identity), None
+    except FileNotFoundError:
+        return None, None
+    except StateError as error:
+        return None, error
+
+
+def _stateless(name: str) -> StateError:
+    return StateError(
+        Code.STATE_NONE,
+        given=f"state_file is set, and the scorer {name!r} keeps no state",
+        allowed="a scorer with state_kind, state_tensors() and load_state()",
+        fix="remove the key, or choose another scorer",
+    )

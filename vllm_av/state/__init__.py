@@ -1,0 +1,8 @@
+"""The file in which a scorer keeps what it has learnt, so that a restart need not learn it again.
+
+    file      the file: written whole or not at all, read whole or refused
+    keeper    hands the device's state to the file while serving, and takes it back at the start
+
+Rule: a state that may not fit (another pair, another K, another estimator, damage) is never loaded.
+Neither vllm nor torch is imported at the head.
+"""

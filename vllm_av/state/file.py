@@ -1,0 +1,187 @@
+"""A scorer's state in a file: NumPy's ``.npz``, readable without this package.
+
+    identity   JSON as bytes: whose state it is, and a digest of the others (uint8 [n])
+    NAME       an array of the scorer's
+
+Rule: the file at the path is always a whole one. A new one is written beside it, brought to disk
+and renamed, so that a process may be killed at any moment; and damage is found.
+"""
+
+import glob
+import hashlib
+import io
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vllm_av.errors import Code, StateError
+
+VERSION = 1
+LARGEST = 64 << 20
+"""Bytes of a state file; a state has a few thousand numbers."""
+_IDENTITY = "identity"
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def write(path: Path, identity: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Put the state at ``path``.
+
+    Raises:
+        StateError: ``AV-STATE-WRITE``; what was there before is still there.
+    """
+    whose = {"version": VERSION, "digest": _digest(arrays), **identity}
+    described = json.dumps(whose, sort_keys=True).encode()
+    buffer = io.BytesIO()
+    np.savez(buffer, **{_IDENTITY: np.frombuffer(described, np.uint8)}, **dict(arrays))
+    beside = _beside(path)
+    try:
+        try:
+            with beside.open("wb") as file:
+                file.write(buffer.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+        _to_disk(path.parent)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def read(path: Path, identity: Mapping[str, Any]) -> Arrays:
+    """The arrays at ``path``.
+
+    Args:
+        path: a state file.
+        identity: whose state it must be.
+
+    Raises:
+        FileNotFoundError: there is none.
+        StateError: ``AV-STATE-DAMAGED``, or ``AV-STATE-OTHER`` with what is not the same.
+    """
+    found, arrays = _unpack(path)
+    wanted = {"version": VERSION, **identity}
+    wrong = [
+        f"{key} is {json.dumps(found.get(key))} and not {json.dumps(wanted.get(key))}"
+        for key in sorted(wanted.keys() | found.keys())
+        if found.get(key) != wanted.get(key)
+    ]
+    if wrong:
+        raise other(path, "; ".join(wrong))
+    return arrays
+
+
+def put_aside(path: Path) -> None:
+    """Keep a file that was refused under the name ``PATH.refused``.
+
+    Raises:
+        StateError: ``AV-STATE-WRITE``.
+    """
+    try:
+        path.replace(aside(path))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def aside(path: Path) -> Path:
+    """Where :func:`put_aside` puts it."""
+    return path.with_name(f"{path.name}.refused")
+
+
+def require_writable(path: Path) -> None:
+    """See that a state can be written to ``path``, and clear what a killed process left beside it.
+
+    Raises:
+        StateError: ``AV-STATE-WRITE``.
+    """
+    probe = _beside(path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError("it is a folder")
+        probe.touch()
+        for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
+            part.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        raise unwritable(path, error) from error
+
+
+def other(path: Path, wrong: str) -> StateError:
+    """``AV-STATE-OTHER``: a whole file whose state does not fit."""
+    return StateError(
+        Code.STATE_OTHER,
+        given=f"the state in {path} is not of this server: {wrong}",
+        allowed="the state of the same target, drafter, number of drafts and estimator",
+        fix=f"none needed: the server starts cold, and that file becomes {aside(path).name}",
+    )
+
+
+def unwritable(path: Path, error: Exception) -> StateError:
+    """``AV-STATE-WRITE``."""
+    return StateError(
+        Code.STATE_WRITE,
+        given=f"the state cannot be written to {path}: {error}",
+        allowed="a file in a folder that exists and may be written to",
+        fix="name another state_file, or remove the key",
+    )
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{os.getpid()}.part")
+
+
+def _unpack(path: Path) -> tuple[dict[str, Any], Arrays]:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise ValueError(f"it has more than {LARGEST >> 20} MiB")
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        identity = json.loads(arrays.pop(_IDENTITY).tobytes())
+        if not isinstance(identity, dict):
+            raise TypeError("it does not say whose it is")
+        if identity.pop("digest", None) != _digest(arrays):
+            raise ValueError("its arrays are not those that were written")
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # which one, depends on the byte that is wrong
+        raise _damaged(path, error) from error
+    return identity, arrays
+
+
+def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _damaged(path: Path, error: Exception) -> StateError:
+    return StateError(
+        Code.STATE_DAMAGED,
+        given=f"the state in {path} cannot be read: {type(error).__name__}: {error}",
+        allowed="a file that vllm_av has written, whole",
+        fix=f"none needed: the server starts cold, and that file becomes {aside(path).name}",
+    )
+
+
+def _to_disk(folder: Path) -> None:
+    """Let the rename outlive a crash of the machine, where folders can be synchronised."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,165 @@
+"""Keeps a scorer's state in its file while the server runs.
+
+A copy is taken every ``INTERVAL`` seconds, on the device's own stream between one step and the
+next, and written by a thread; a last one at the end of the process.
+
+Rule: no step waits, neither for the device nor for the disk. A write that fails is told once, and
+the server goes on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vllm_av.state import file
+
+if TYPE_CHECKING:
+    import torch
+
+INTERVAL = 10.0
+"""Seconds between two copies: what a killed server forgets."""
+
+_open: dict[Path, Keeper] = {}
+
+
+class Stateful(Protocol):
+    """A scorer that keeps a state; see :class:`vllm_av.scorers.base.Scorer`."""
+
+    def state_tensors(self) -> dict[str, torch.Tensor]:
+        """Its own tensors by name."""
+
+    def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Take over what an earlier one had."""
+
+
+def load(scorer: Stateful, arrays: file.Arrays) -> None:
+    """Give a scorer the state that a file has.
+
+    Raises:
+        ValueError: it does not fit; the scorer is as it was.
+    """
+    import torch
+
+    own = scorer.state_tensors()
+    if own.keys() != arrays.keys():
+        raise ValueError(f"it has {', '.join(sorted(arrays))} and not {', '.join(sorted(own))}")
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    for name, tensor in tensors.items():
+        there, here = ((t.dtype, tuple(t.shape)) for t in (tensor, own[name]))
+        if there != here:
+            raise ValueError(f"its {name} is {there} and not {here}")
+    scorer.load_state(tensors)
+
+
+def close(path: Path) -> None:
+    """Let whoever keeps a state at ``path`` in this process write it, and end."""
+    keeper = _open.pop(path, None)
+    if keeper is not None:
+        keeper.close()
+
+
+class Keeper:
+    """One scorer's file, from the moment it is made to the end of the process.
+
+    Args:
+        scorer: whose state it is.
+        path: the file; nobody else in this process keeps a state there.
+        identity: whose state it is, in words.
+        warn: told one line where a write fails.
+        refused: a file that is there already is somebody else's, and is put aside before the first
+            write.
+    """
+
+    def __init__(
+        self,
+        scorer: Stateful,
+        path: Path,
+        identity: Mapping[str, Any],
+        warn: Callable[[str], object],
+        *,
+        refused: bool = False,
+    ) -> None:
+        self._scorer = scorer
+        self._path = path
+        self._identity = dict(identity)
+        self._warn = warn
+        self._refused = refused
+        self._failed = False
+        self._pid = os.getpid()
+        self._due = time.monotonic() + INTERVAL
+        self._copies: dict[str, torch.Tensor] = {}
+        self._copied: Any = None  # an event of the device
+        self._wanted = threading.Event()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="vllm_av state", daemon=True)
+        self._thread.start()
+        _open[path] = self
+        atexit.register(self.close)
+        # A child that multiprocessing forks runs these at its end, and not atexit's.
+        Finalize(None, self.close, exitpriority=0)
+
+    def tick(self) -> None:
+        """Called after each observation, where the device's work is launched."""
+        if time.monotonic() >= self._due and not self._wanted.is_set() and not self._ended:
+            self._due = time.monotonic() + INTERVAL
+            self._copy()
+            self._wanted.set()
+
+    def close(self) -> None:
+        """Write the state as it is now, and stop. Again is fine."""
+        if self._ended or os.getpid() != self._pid:
+            return
+        self._ended = True
+        self._wanted.set()
+        self._thread.join()
+        try:
+            self._copy()
+        except Exception as error:  # the device may be gone by now; the last copy is in the file
+            self._warn(f"The last seconds are missing from the state in {self._path}: {error}")
+        else:
+            self._write()
+
+    def _copy(self) -> None:
+        """Into the host's buffers, in the order of the stream."""
+        import torch
+
+        event = None
+        for name, value in self._scorer.state_tensors().items():
+            if name not in self._copies:
+                self._copies[name] = torch.empty_like(value, device="cpu", pin_memory=value.is_cuda)
+            self._copies[name].copy_(value, non_blocking=True)
+            if value.is_cuda and event is None:
+                event = torch.cuda.Event(blocking=True)
+        if event is not None:
+            event.record()
+        self._copied = event
+
+    def _run(self) -> None:
+        while not self._ended:
+            self._wanted.wait()
+            if not self._ended:
+                self._write()
+                self._wanted.clear()
+
+    def _write(self) -> None:
+        try:
+            if self._copied is not None:
+                self._copied.synchronize()
+            if self._refused:
+                file.put_aside(self._path)
+                self._refused = False
+            arrays = {name: value.numpy() for name, value in self._copies.items()}
+            file.write(self._path, self._identity, arrays)
+        except Exception as error:  # the server does not end for it
+            if not self._failed:
+                self._warn(str(error))
+            self._failed = True
+        else:
+            self._failed = False
