@@ -1,9 +1,10 @@
 """``vllm serve`` on the CPU, adaptive verification on, over HTTP: the line that the demonstration
-prints, in float32 so that equal requests must get equal answers.
+prints, in float32 so that equal requests must get equal answers, and with a trace recorded.
 
-The tests share one server and run in the order of this file; the last one stops it.
+The tests share one server and run in the order of this file; the last but one stops it.
 """
 
+import json
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,14 +17,24 @@ from tests.engine.server import Server, serving
 from vllm_av.demo.drafter import carried
 from vllm_av.demo.prompts import choose
 from vllm_av.demo.settings import ENVIRONMENT, Arm, Pair, Settings, serve_command
+from vllm_av.replay.trace import read
 
 _SETTINGS = Settings(concurrency=(8,), num_speculative_tokens=5)
 _STOP_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def server(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("traces") / "served"
+
+
+@pytest.fixture(scope="module")
+def server(target: str, trace: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     _, *arguments = serve_command(Arm.ADAPTIVE, _SETTINGS, Pair(Path(target), carried("eagle")))
+    config = arguments.index("--speculative-config") + 1
+    spec = json.loads(arguments[config])
+    spec["adaptive_verification_config"] = {"trace": str(trace)}
+    arguments[config] = json.dumps(spec)
     log = tmp_path_factory.mktemp("serve") / "log"
     environment = {**ENVIRONMENT, "VLLM_LOGGING_LEVEL": "INFO"}
     with serving([*arguments, "--dtype", "float32"], environment, log) as server:
@@ -85,3 +96,15 @@ def test_a_signal_ends_it_cleanly_and_leaves_nobody(server: Server) -> None:
     assert "request processing complete; starting resource teardown" in log
     assert "Application shutdown complete" in log
     assert "force killing" not in log
+
+
+def test_what_was_served_is_recorded_to_its_end(server: Server, trace: Path) -> None:
+    assert server.process.poll() == 0
+    found = read(trace)
+    # One request at least for each of those that the other tests have sent.
+    assert len(set(found["request"])) > 15
+    assert set(found["temperature"]) == {0.0, 1.0}
+    assert found.labelled.sum() > 150
+    assert found.finite.all()
+    assert found.info.censoring == "budget"
+    assert found.info.method == "eagle"

@@ -6,6 +6,7 @@ kept: nowhere else does it learn that.
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +14,16 @@ import pytest
 from tests.engine import models
 from tests.engine.harness import TOKENS, greedy_tokens, in_processes, speculation
 from tests.engine.sampling import TINY_STEPS, tiny_changes
+from vllm_av.replay.trace import read
 
 PROMPTS = [[n % 8, 3 * n % 8, 5, (n * n) % 8] for n in range(8)]
 BUDGET = 12  # of 24 drafts
 
 
 @pytest.fixture
-def sharded(random_pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def sharded(
+    random_pair: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Any]:
     """``vllm.LLM`` with its core and two workers, all in processes of their own."""
     from vllm.v1.worker.gpu.spec_decode.adaptive_verification import AdaptiveVerificationManager
 
@@ -30,7 +34,7 @@ def sharded(random_pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> It
         pytest.skip("vLLM before 0.33.0 shards no batch under adaptive verification")
     monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")  # for this file's functions
     target, draft = random_pair
-    spec = speculation(draft, "draft_model", True, TINY_STEPS)
+    spec = speculation(draft, "draft_model", True, TINY_STEPS, {"trace": str(tmp_path / "t")})
     ranks = {"tensor_parallel_size": 2, "enable_batch_sharded_sampling": True}
     with in_processes(target, spec, **tiny_changes(), **ranks) as llm:
         yield llm
@@ -60,7 +64,9 @@ def seen(worker: Any) -> list[tuple[list[int], list[int]]]:
     return list(worker.model_runner.adaptive_verification.seen)
 
 
-def test_the_host_knows_what_each_request_kept(sharded: Any, random_pair: tuple[str, str]) -> None:
+def test_the_host_knows_what_each_request_kept(
+    sharded: Any, random_pair: tuple[str, str], tmp_path: Path
+) -> None:
     sharded.collective_rpc(cap_and_record)
     tokens = greedy_tokens(sharded, PROMPTS)
     assert tokens == [models.greedy(random_pair[0], prompt, TOKENS) for prompt in PROMPTS]
@@ -68,3 +74,9 @@ def test_the_host_knows_what_each_request_kept(sharded: Any, random_pair: tuple[
     assert first == second
     assert all(on_device == on_host for on_device, on_host in first)
     assert any(len(set(on_host)) > 1 for _, on_host in first)
+    # One of the ranks has recorded it.
+    sharded.llm_engine.engine_core.shutdown()
+    trace = read(tmp_path / "t")
+    verified = [sum(on_host) for _, on_host in first]
+    assert trace["verified"].sum() >= sum(verified) > 0
+    assert len(set(trace["request"])) == len(PROMPTS)
