@@ -178,7 +178,9 @@ def predict_kernel(
         tl.store(scores_ptr + slot * slots_stride + step, score)
     else:
         score = feature
-    tl.store(out_ptr + row * out_stride + step, 1.0 / (1.0 + tl.exp(-score)))
+    # Nothing speaks against a draft of which nothing is known.
+    probability = tl.where(is_row, 1.0 / (1.0 + tl.exp(-score)), 1.0)
+    tl.store(out_ptr + row * out_stride + step, probability)
 
 
 @triton.jit

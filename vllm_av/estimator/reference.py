@@ -73,7 +73,7 @@ class ReferenceEstimator:
         temperature: Floats,
         out: Floats,
     ) -> None:
-        """Score each row of a draft step."""
+        """Score each row of a draft step; 1 for a row that is no distribution."""
         slots = np.asarray(idx_mapping)
         rows = np.flatnonzero(slots >= 0)
         slots = slots[rows]
@@ -84,7 +84,8 @@ class ReferenceEstimator:
         found = features(logits[rows], temperature[slots], self.settings.log_odds_clamp)
         self.features[slots, step] = found
         self.scores[slots, step] = self.slope * found + self.intercepts[step]
-        out[batch, step] = sigmoid(self.scores[slots, step])
+        score = self.scores[slots, step]
+        out[batch, step] = np.where(np.isnan(found), 1.0, sigmoid(score))
 
     def observe(
         self,

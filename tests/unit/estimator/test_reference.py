@@ -141,13 +141,15 @@ def test_nothing_that_is_not_finite_enters() -> None:
     assert dirty.slope != 0.5
 
 
-def test_a_row_of_nan_logits_predicts_nan_and_teaches_nothing() -> None:
+def test_a_row_of_nan_logits_predicts_1_and_teaches_nothing() -> None:
+    """1 is what vLLM's buffer holds before any estimate: nothing speaks against the draft."""
     made = ReferenceEstimator(EstimatorSettings(), SLOTS, STEPS)
     logits = np.random.default_rng(0).normal(0, 2, (3, 20))
     logits[1, 4] = math.nan
     out = np.full((3, STEPS), -1.0)
     made.predict(logits, np.array([4, 0, 2]), np.array(1), np.ones(SLOTS), out)
-    assert np.isnan(out[:, 1]).tolist() == [False, True, False]
+    assert (out[:, 1] == 1.0).tolist() == [False, True, False]
+    assert np.isnan(made.scores[:, 1]).nonzero()[0].tolist() == [0]
     assert (out[:, [0, 2]] == -1.0).all()
     made.observe(np.array([4, 0, 2]), np.array([4, 4, 4]), np.array([0, 0, 0]))
     assert made._labels.tolist() == [3, 2, 3]

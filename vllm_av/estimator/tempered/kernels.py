@@ -3,8 +3,9 @@
 :mod:`vllm_av.estimator.tempered.formula`.
 
 Rule: no host synchronisation and no launch that depends on data, so that all of it can be captured
-in a CUDA graph. Sums run in one order: every rank gets the same numbers. Counts that change from
-step to step (requests, tokens) never cause a compilation.
+in a CUDA graph. A round's sums are exact, so no order of requests changes a bit of them: every rank
+gets the same numbers, and rows that may not teach leave no trace. Counts that change from step to
+step (requests, tokens) never cause a compilation.
 
 Features, scores and the coefficients that predict are float32; sums, curvature and the coefficients
 that learn are float64. They are a few thousand operations.
@@ -34,6 +35,9 @@ GRADIENT = 24
 SHARES = 28
 """h: labels."""
 SUMS = 29
+GRID = 1.5 * 2.0**24
+"""Added to a term and taken away again, leaves the nearest multiple of 2^-28. Sums of such are exact
+up to 2^25, some 100,000 labels a round with features at their largest and millions of usual ones."""
 
 _KNOTS = tl.constexpr(KNOTS)
 _FEATURES = tl.constexpr(rules.FEATURES)
@@ -44,6 +48,7 @@ _TO_POSITION = tl.constexpr(TO_POSITION)
 _GRADIENT = tl.constexpr(GRADIENT)
 _SHARES = tl.constexpr(SHARES)
 _SUMS = tl.constexpr(SUMS)
+_GRID = tl.constexpr(GRID)
 _FEWEST_LABELS = tl.constexpr(rules.FEWEST_LABELS)
 _START_MEMORY = tl.constexpr(rules.START_MEMORY)
 _START_REMAINS = tl.constexpr(rules.START_REMAINS)
@@ -150,7 +155,8 @@ def predict_kernel(
 
 @triton.jit
 def _grow(place, value):
-    tl.store(place, tl.load(place) + tl.sum(value, axis=0))
+    """Add f64 values, exactly."""
+    tl.store(place, tl.load(place) + tl.sum((value + _GRID) - _GRID, axis=0))
 
 
 @triton.jit
@@ -259,7 +265,7 @@ def _start_share(labels):
 @triton.jit
 def _knot_column(sums_ptr, cross_ptr, at, k, NUM_STEPS: tl.constexpr):
     """Curvature between the coefficients ``at`` of the knots and position ``k``."""
-    real = at < _SIZE
+    real = (at < _SIZE) & (k < NUM_STEPS)
     knot = at // _FEATURES
     found = tl.load(cross_ptr + at * NUM_STEPS + k, mask=real, other=0.0)
     place = (knot * NUM_STEPS + k) * _SUMS + _TO_POSITION + at % _FEATURES
@@ -299,6 +305,7 @@ def refit_kernel(
         round_k += tl.load(place + _SHARES, mask=is_position, other=0.0)
         own += tl.load(place + _TO_POSITION + 3, mask=is_position, other=0.0)
         pull_k += tl.load(place + _GRADIENT + 3, mask=is_position, other=0.0)
+    round_k = tl.where(round_k - round_k == 0.0, round_k, 0.0)
     labels_k = tl.load(labels_ptr + _SIZE + k, mask=is_position, other=0.0) + round_k
     if tl.sum(labels_k, axis=0) < _FEWEST_LABELS:
         return
@@ -320,6 +327,7 @@ def refit_kernel(
         place = sums_ptr + (at // _FEATURES * NUM_STEPS + step) * _SUMS
         pull += tl.load(place + _GRADIENT + at % _FEATURES, mask=real, other=0.0)
         round_at += tl.load(place + _SHARES, mask=real, other=0.0)
+    round_at = tl.where(round_at - round_at == 0.0, round_at, 0.0)
     labels_at = tl.load(labels_ptr + at, mask=real, other=0.0) + round_at
 
     # The quadratic of labels and start values.
@@ -358,8 +366,15 @@ def refit_kernel(
     step_k = (right_k - tl.sum(cross * step_at[:, None], axis=0)) / whole_k
     step_k = tl.where(is_position, step_k, 0.0)
     finite = tl.sum(step_at - step_at, axis=0) + tl.sum(step_k - step_k, axis=0) == 0.0
+    # Nothing here can bring about a step that is not finite, a fault of the device might. It is not
+    # taken, and what it came from is forgotten: left in, there would never be another step.
     step_at = tl.where(finite, step_at, 0.0)
     step_k = tl.where(finite, step_k, 0.0)
+    curvature = tl.where(finite, curvature, 0.0)
+    cross = tl.where(finite, cross, 0.0)
+    own = tl.where(finite, own, 0.0)
+    pull = tl.where(finite, pull, 0.0)
+    pull_k = tl.where(finite, pull_k, 0.0)
     pull -= tl.sum(curvature * step_at[None, :], axis=1) + tl.sum(cross * step_k[None, :], axis=1)
     pull_k -= tl.sum(cross * step_at[:, None], axis=0) + own * step_k
 

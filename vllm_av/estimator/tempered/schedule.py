@@ -25,6 +25,11 @@ class Schedule:
     def _gap(self) -> int:
         return max(1, min(self.steps, self._interval))
 
+    def resume(self, steps: int, left: int) -> None:
+        """Go on where another schedule was; its interval may have been longer."""
+        self.steps = steps
+        self.left = max(1, min(left, self._gap()))
+
     def count(self, steps: int = 1) -> bool:
         """Let ``steps`` pass, at most :attr:`left`; whether a refit is due."""
         self.steps += steps
