@@ -38,6 +38,9 @@ def record_(
         Path | None,
         typer.Option(help='One JSON value a line: text, or {"text", "workload"}.'),
     ] = None,
+    engine_arguments: Annotated[
+        str, typer.Option(help="vLLM's others, of a pair of your own, as JSON.")
+    ] = "{}",
     workload: Annotated[
         list[str] | None,
         typer.Option(help="Of a drafter here; may be given several times. Default: all four."),
@@ -68,7 +71,7 @@ def record_(
         plan = Plan(out, request_steps, concurrency, tuple(temperature or (1.0,)), everything, seed)
         with shown() as show:
             if model or speculative_config or prompts:
-                pair = own_pair(model, speculative_config, prompts, workload)
+                pair = own_pair(model, speculative_config, prompts, workload, engine_arguments)
             else:
                 pair = carried_pair(drafter, num_speculative_tokens, workload, show)
             found = record(plan, *pair, partial(show, "trace", f"recording into {out}"))

@@ -22,6 +22,7 @@ from vllm_av.replay.writer import check_folder
 
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_USE_V2_MODEL_RUNNER": "1",
     # Logs are not the answer, which goes to stdout.
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_LOGGING_LEVEL": "WARNING",
@@ -102,13 +103,17 @@ def carried_pair(
 
 
 def own_pair(
-    model: str | None, speculative_config: str | None, prompts: Path | None, names: object
+    model: str | None,
+    speculative_config: str | None,
+    prompts: Path | None,
+    names: list[str] | None,
+    engine_arguments: str,
 ) -> Pair:
     """A pair and prompts of the user's own.
 
     Raises:
         TraceError: ``AV-TRACE-OPTION``, ``AV-TRACE-PROMPTS``.
-        ConfigError: the speculative config is not a JSON object.
+        ConfigError: the speculative config or the arguments are not a JSON object.
     """
     if not (model and speculative_config and prompts) or names:
         raise TraceError(
@@ -118,8 +123,9 @@ def own_pair(
             "the file",
             fix="give all three, or --drafter alone",
         )
-    spec = require_object(read_object(speculative_config, "--speculative-config"))
-    return {"model": model, "speculative_config": dict(spec)}, from_file(prompts)
+    spec = dict(require_object(read_object(speculative_config, "--speculative-config")))
+    more = require_object(read_object(engine_arguments, "--engine-arguments"))
+    return {**more, "model": model, "speculative_config": spec}, from_file(prompts)
 
 
 def record(
@@ -144,7 +150,16 @@ def record(
 
     spec = _with_trace(engine_arguments["speculative_config"], plan)
     arguments = {**engine_arguments, "speculative_config": spec, "max_num_seqs": plan.concurrency}
-    engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
+    try:
+        checked = EngineArgs(**arguments)
+    except TypeError as error:  # a key that it has not
+        raise TraceError(
+            Code.TRACE_OPTION,
+            given=f"--engine-arguments: {error}",
+            allowed="the arguments of vLLM's EngineArgs, by their names in Python",
+            fix="correct the name",
+        ) from error
+    engine = LLMEngine.from_engine_args(checked)
     runner = _reach(engine, _RUNNER)
     recorder = _reach(runner, "speculator.acceptance_scorer")
     holders: dict[int, str] = runner.req_states.index_to_req_id
