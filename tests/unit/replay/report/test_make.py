@@ -116,7 +116,7 @@ def test_the_verb_answers_in_json(trace: Path, tmp_path: Path) -> None:
     assert found["facts"]["rows"] == 9
     assert found["scorer"] == "pooled_estimator"
     (pooled,) = (p for p in found["predictors"] if p["key"] == "pooled_estimator")
-    assert pooled["history"][-1][1]["refits"] == 4  # one a step, from step 4 to step 7
+    assert pooled["history"][-1][1]["refits"] == 7  # one a step, from a server's first
     assert found["says"][0].startswith(f"{found['facts']['total']['labels']} labelled drafts")
 
 
