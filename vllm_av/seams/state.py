@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vllm_av.errors import Code, StateError
+from vllm_av.state import samples
 
 if TYPE_CHECKING:
     from vllm_av.config import AdaptiveVerificationConfig
@@ -46,13 +47,14 @@ def keep(scorer: "GuardedScorer", vllm_config: Any, config: "AdaptiveVerificatio
         )
         return
     path = Path(config.state_file).expanduser().absolute()
-    identity = identity_of(vllm_config, scorer.name, kind)
+    identity: dict[str, Any] = {}
     ranks, parallel = get_tp_group(), vllm_config.parallel_config
     first = ranks.rank_in_group == 0
     writes = first and parallel.data_parallel_rank == 0
     found: tuple[Arrays | None, StateError | None] = (None, None)
     if first:
         keeper.close(path)
+        identity = identity_of(vllm_config, scorer.name, kind)
         found = _read(path, identity, writes=writes)
     arrays, refused = ranks.broadcast_object(found, src=0)
     if refused is not None and refused.code is Code.STATE_WRITE:
@@ -96,14 +98,20 @@ def identity_of(vllm_config: Any, scorer: str, kind: str) -> dict[str, Any]:
 
 
 def _model(config: Any) -> str:
-    """Its name, and a digest of its config, which tells a namesake of another size."""
+    """Its name, and a digest of its config and weights, which tells a namesake."""
+    place = Path(config.model)
     own = {
         key: value
         for key, value in config.hf_config.to_dict().items()
         if not key.startswith("_") and key != "transformers_version"
     }
-    text = json.dumps(own, sort_keys=True, default=str)
-    return f"{Path(config.model).name} {hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    digest = hashlib.sha256(json.dumps(own, sort_keys=True, default=str).encode())
+    if place.exists():
+        samples.add(place, digest)
+    else:  # of a hub, where a commit has a name
+        digest.update(str(getattr(config.hf_config, "_commit_hash", None)).encode())
+    local = place.is_absolute() or place.exists()
+    return f"{place.name if local else config.model} {digest.hexdigest()[:12]}"
 
 
 def _read(

@@ -1,0 +1,146 @@
+"""An engine that is started again goes on from what the last one had learnt, or says why not.
+
+The engines of this file are all in this process: one that is started on a state file lets the one
+before it write its last state, as the end of a process does.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine.harness import Engine, logged_by
+from tests.engine.sampling import draw, tiny_engine
+from vllm_av.errors import StateError
+from vllm_av.state import file, keeper
+
+LOGGER = "vllm.vllm_av.seams.state"
+SCORERS = ("online_estimator", "pooled_estimator")
+Start = Callable[..., Engine]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def start(random_pair: tuple[str, str], path: Path) -> Start:
+    """``start("pooled_estimator", steps=2)``: an engine on the state file ``path``."""
+
+    def engine(scorer: str, steps: int = 3, pair: tuple[str, str] = random_pair) -> Engine:
+        block = {"scorer": scorer, "state_file": str(path), "estimator": {"refit_interval": 4}}
+        return tiny_engine(pair, steps=steps, block=block)
+
+    return engine
+
+
+def state_of(engine: Engine) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in engine.scorer.scorer.state_tensors().items()}
+
+
+def assert_equal(state: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert state.keys() == other.keys()
+    for name, value in state.items():
+        torch.testing.assert_close(other[name], value, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("scorer", SCORERS)
+def test_the_first_prediction_is_as_the_last_engine_s(scorer: str, start: Start) -> None:
+    first = start(scorer)
+    cold = state_of(first)
+    draw(first, 1.0, 20, draws=64)
+    learnt = state_of(first)
+    assert any(not torch.equal(learnt[name], cold[name]) for name in learnt)
+
+    with logged_by(LOGGER) as records:
+        second = start(scorer)
+    assert records == []  # no warning
+    assert_equal(learnt, state_of(second))
+
+    scores: list[tuple[torch.Tensor, torch.Tensor]] = []
+    guard, before = second.scorer, first.scorer.scorer
+    predict = guard.predict
+
+    def see(*arguments: Any) -> None:
+        predict(*arguments)
+        *others, out = arguments[:5]
+        expected = torch.zeros_like(out)
+        before.predict(*others, expected)
+        rows = len(others[0])
+        scores.append((out[:rows, others[2]].clone(), expected[:rows, others[2]].clone()))
+
+    guard.predict = see
+    draw(second, 1.0, 2, draws=16)
+    assert scores
+    for found, expected in scores[:3]:  # of the first drafts; then the second learns on
+        assert torch.equal(found, expected)
+
+
+def test_another_number_of_drafts_starts_cold_and_keeps_the_file(start: Start, path: Path) -> None:
+    first = start(SCORERS[0])
+    draw(first, 1.0, 20, draws=64)
+    keeper.close(path)
+    content = path.read_bytes()
+
+    with logged_by(LOGGER) as records:
+        second = start(SCORERS[0], steps=2)
+    (record,) = records
+    line = record.getMessage()
+    assert record.levelname == "WARNING"
+    assert "[AV-STATE-OTHER]" in line
+    assert "num_speculative_tokens is 3 and not 2" in line
+    assert "\n" not in line
+    assert second.scorer.snapshot()["refits"] == 0
+    assert path.read_bytes() == content
+    draw(second, 1.0, 8, draws=16)
+    keeper.close(path)
+    assert path.with_name("state.refused").read_bytes() == content
+    assert path.read_bytes() != content
+
+
+@pytest.mark.parametrize("damage", ["another pair", "another estimator", "cut", "not finite"])
+def test_what_does_not_fit_starts_cold(
+    damage: str, start: Start, path: Path, constant_pair: tuple[str, str]
+) -> None:
+    first = start(SCORERS[1])
+    cold = state_of(first)
+    draw(first, 1.0, 20, draws=32)
+    keeper.close(path)
+    scorer, pair, code = SCORERS[1], {}, "AV-STATE-OTHER"
+    if damage == "another pair":
+        pair = {"pair": constant_pair}
+    elif damage == "another estimator":
+        scorer = SCORERS[0]
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[:700])
+        code = "AV-STATE-DAMAGED"
+    else:
+        spoilt = {name: value.numpy().copy() for name, value in state_of(first).items()}
+        spoilt["intercepts"][:] = float("nan")
+        identity = keeper_identity(first)
+        file.write(path, identity, spoilt)
+    with logged_by(LOGGER) as records:
+        second = start(scorer, **pair)
+    (record,) = records
+    assert f"[{code}]" in record.getMessage()
+    assert second.scorer.snapshot()["refits"] == 0
+    if scorer == SCORERS[1]:
+        assert_equal(cold, state_of(second))
+
+
+def keeper_identity(engine: Engine) -> dict[str, Any]:
+    from vllm_av.seams.state import identity_of
+
+    config = engine.runner.speculator.vllm_config
+    return identity_of(config, engine.scorer.name, engine.scorer.scorer.state_kind)
+
+
+def test_a_file_that_cannot_be_written_stops_the_start(
+    random_pair: tuple[str, str], tmp_path: Path
+) -> None:
+    block = {"state_file": str(tmp_path / "none" / "state")}
+    with pytest.raises(StateError, match="AV-STATE-WRITE"):
+        tiny_engine(random_pair, block=block)
