@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from vllm_av.scorers.base import Scorer, ScorerContext
 
@@ -12,11 +12,41 @@ if TYPE_CHECKING:
     from vllm_av.estimator.settings import EstimatorSettings
 
 
+class Estimator(Protocol):
+    """What a scorer of either kind asks of its estimator, as :class:`Scorer` has it."""
+
+    def predict(
+        self,
+        logits: torch.Tensor,
+        idx_mapping: torch.Tensor,
+        draft_step: torch.Tensor,
+        temperature: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None: ...
+
+    def observe(
+        self,
+        idx_mapping: torch.Tensor,
+        num_sampled: torch.Tensor,
+        num_rejected: torch.Tensor,
+        mask: torch.Tensor | None = None,
+    ) -> None: ...
+
+    def snapshot(self) -> dict[str, torch.Tensor]: ...
+
+    @property
+    def state_kind(self) -> str: ...
+
+    def state_tensors(self) -> dict[str, torch.Tensor]: ...
+
+    def load_state(self, tensors: dict[str, torch.Tensor]) -> None: ...
+
+
 class EstimatorScorer(Scorer):
     """What both have in common."""
 
     needs_draft_logits = True
-    estimator: Any
+    estimator: Estimator
 
     def predict(
         self,

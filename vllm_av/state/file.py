@@ -38,7 +38,8 @@ def write(path: Path, identity: Mapping[str, Any], arrays: Mapping[str, NDArray[
     whose = {"version": VERSION, "digest": _digest(arrays), **identity}
     described = json.dumps(whose, sort_keys=True).encode()
     buffer = io.BytesIO()
-    np.savez(buffer, **{_IDENTITY: np.frombuffer(described, np.uint8)}, **dict(arrays))
+    stored: dict[str, Any] = {_IDENTITY: np.frombuffer(described, np.uint8), **arrays}
+    np.savez(buffer, **stored)
     beside = _beside(path)
     try:
         try:
