@@ -74,7 +74,7 @@ def build(trace: Trace, scorer: str = DEFAULT, assignments: Sequence[str] = ()) 
         info=trace.info,
         facts=facts,
         scorer=scorer,
-        predictors=tuple(judge_all(each, stream, sides.scored, regime) for each in sources),
+        predictors=tuple(judge_all(each, stream, sides, regime) for each in sources),
         features=tuple(feature_row(f, x, labels) for f, x in values.values()),
         regimes=within.rows,
         slopes=tuple(

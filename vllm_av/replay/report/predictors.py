@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vllm_av.replay import metrics
 from vllm_av.replay.metrics import Bools, Figures, Floats
 from vllm_av.replay.replay import Learner, stretches
-from vllm_av.replay.scoring import Regimes
+from vllm_av.replay.scoring import Halves, Regimes
 from vllm_av.replay.stream import Stream
 
 LOSS_POINTS = 30
@@ -153,22 +153,22 @@ def follow(stream: Stream, learner: Learner) -> tuple[Floats, list[tuple[int, di
     return predictions, history
 
 
-def judge_all(source: Source, stream: Stream, scored: Bools, regimes: Regimes) -> Predictor:
+def judge_all(source: Source, stream: Stream, sides: Halves, regimes: Regimes) -> Predictor:
     """Judge a predictor.
 
     Args:
         source: with probabilities for all rows of ``stream``.
         stream: the trace's rows, in its order.
-        scored: [n], the labelled rows that figures are of.
+        sides: which rows figures are of.
         regimes: of the rows' temperatures.
     """
     label, position = stream["accepted"], stream["position"]
     # What survives is known wherever the target looked; it does not look because of the outcome.
-    seen = stream["verified"] & stream.usable & (stream.step >= _first(stream, scored))
+    seen = stream["verified"] & stream.usable & (stream.step >= sides.begins)
     product = stream.running(source.probability)
 
     def conditional(name: str, rows: Bools) -> Judged:
-        rows = rows & scored
+        rows = rows & sides.scored
         return judge(name, source.probability[rows], label[rows])
 
     def survival(name: str, rows: Bools) -> Judged:
@@ -191,11 +191,6 @@ def judge_all(source: Source, stream: Stream, scored: Bools, regimes: Regimes) -
         losses=losses,
         history=source.history,
     )
-
-
-def _first(stream: Stream, scored: Bools) -> int:
-    """The decode step in which scoring begins."""
-    return int(stream.step[scored].min()) if scored.any() else stream.steps
 
 
 def _over_time(probability: Floats, stream: Stream) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -8,10 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.replay.report.reading import parse
+from tests.unit.replay.synthetic import synthetic
 from tests.unit.replay.traces import columns, every_column, write
 from vllm_av.cli.trace import app
 from vllm_av.errors import Code, ConfigError, TraceError
 from vllm_av.replay.report.make import make
+from vllm_av.replay.run import Wish, run
 
 
 @pytest.fixture
@@ -118,6 +120,30 @@ def test_the_verb_answers_in_json(trace: Path, tmp_path: Path) -> None:
     (pooled,) = (p for p in found["predictors"] if p["key"] == "pooled_estimator")
     assert pooled["history"][-1][1]["refits"] == 7  # one a step, from a server's first
     assert found["says"][0].startswith(f"{found['facts']['total']['labels']} labelled drafts")
+
+
+def test_a_report_says_what_a_replay_says(tmp_path: Path) -> None:
+    made = synthetic(steps=600, requests=6, temperatures=(0.0, 0.7, 1.0))
+    info = {"version": 1, "num_speculative_tokens": 3, "censoring": "none"}
+    trace = write(tmp_path / "trace.parquet", dict(made.columns), info)
+    settings = ("estimator.damping=33",)
+    replayed = run(trace, Wish("pooled_estimator", settings)).tables
+    report = make(trace, tmp_path / "page.html", "pooled_estimator", settings).report
+    scorer = report.predictors[0]
+    assert scorer.conditional.figures == replayed.overall.conditional
+    assert scorer.survival.figures == replayed.overall.survival
+    for part, own, product in zip(
+        replayed.regimes, scorer.regimes, scorer.survival_regimes, strict=True
+    ):
+        assert (own.name, own.figures, product.figures) == (
+            part.name, part.conditional, part.survival,
+        )  # fmt: skip
+    assert [p.figures for p in scorer.positions] == [p.conditional for p in replayed.positions]
+    optimum = report.predictors[-1].conditional.figures.log_loss
+    assert optimum == pytest.approx(replayed.overall.optimum.log_loss, abs=1e-9)
+    assert {r.key: r.figures.log_loss for r in report.features if r.fitted} == pytest.approx(
+        replayed.overall.optimum.pooled
+    )
 
 
 def test_the_verb_tells_mistakes_in_one_line(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from vllm_av.replay.trace import Trace
 
 def judged(trace: Trace, p: np.ndarray) -> Predictor:
     stream = lay_out(trace)
-    scored = halves(stream, 0).scored
-    return judge_all(Source("key", "title", p), stream, scored, regimes(trace["temperature"]))
+    sides = halves(stream, 0)
+    return judge_all(Source("key", "title", p), stream, sides, regimes(trace["temperature"]))
 
 
 @pytest.fixture(scope="module")
