@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.engine import models
-from tests.engine.drafters import block
+from tests.engine.drafters import TYPES, block
 from tests.engine.harness import Engine
 from tests.engine.sampling import TINY_STEPS, cap_drafts, tiny_engine
 from tests.unit.replay.test_draft_features import plain
@@ -25,6 +25,11 @@ from vllm_av.scorers.target_only import told
 K = TINY_STEPS
 PROMPTS = [[n % 8, 3 * n % 8, 5] for n in range(6)]
 TEMPERATURES = (0.0, 0.01, 0.4, 0.7, 1.0, 1.3)
+# Each speaks to scorers in a way of its own.
+KINDS = (
+    "EAGLE-3, few tokens", "MTP of modules", "MTP of Gemma 4", "DFlash2", "LiLiCorr",
+    "DSpark, few tokens",
+)  # fmt: skip
 
 
 class Draft(NamedTuple):
@@ -227,13 +232,12 @@ def test_a_head_is_recorded_whether_or_not_it_is_in_force(scorer: str, tmp_path:
     assert same is (scorer == "confidence_head")
 
 
-@pytest.mark.parametrize("make", [block.dflash2, block.dspark_of_few_tokens])
-def test_drafters_of_candidates_and_of_few_tokens(make: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_speculator(name: str, tmp_path: Path) -> None:
     """Over what the scorer is shown: candidates, or the tokens that the drafter knows."""
-    pair = make(tmp_path)
-    method = "dflash" if make is block.dflash2 else "dspark"
+    kind = TYPES[name]
     where = {"trace": str(tmp_path / "t"), "exploration": 0}
-    engine = tiny_engine(pair, method, block=where)
+    engine = tiny_engine(kind.make(tmp_path), kind.method, block=where)
     with seen(engine) as taken:
         asked(engine, rounds=2)
     trace = recorded(engine, tmp_path / "t")
