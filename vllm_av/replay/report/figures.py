@@ -16,6 +16,8 @@ from vllm_av.replay.report.words import number
 Styles = dict[str, int]
 """Predictor's key -> number of its colour, the same in every figure."""
 
+_FADE = 0.6
+"""How much fainter the last of several ordered lines is than the first."""
 MOST_LINES = 16
 """Draft positions in one figure of coefficients."""
 
@@ -127,7 +129,7 @@ def coefficient_paths(title: str, paths: Sequence[Path]) -> list[Markup]:
                 path.steps,
                 [values[i] for values in path.values],
                 style=0 if path.ordered else i,
-                shade=1.0 - 0.72 * i / max(len(path.names) - 1, 1) if path.ordered else 1.0,
+                shade=1.0 - _FADE * i / max(len(path.names) - 1, 1) if path.ordered else 1.0,
                 points=len(path.steps) == 1,
                 stairs=True,
                 end=name if several else "",
@@ -160,31 +162,37 @@ def coefficient_paths(title: str, paths: Sequence[Path]) -> list[Markup]:
     return figures
 
 
-def auc_by_position(predictors: Sequence[Predictor], styles: Styles) -> Markup:
-    """AUC against draft position; the numbers are in the section's own table, too."""
+def by_position(predictors: Sequence[Predictor], styles: Styles) -> list[Markup]:
+    """AUC and log-loss against draft position."""
     positions = max((len(p.positions) for p in predictors), default=0)
-    series = [
-        Series(
-            p.title, list(range(len(p.positions))), [j.figures.auc for j in p.positions],
-            style=styles[p.key],
+    found = []
+    for name in ("AUC", "Log-loss"):
+        series = [
+            Series(
+                p.title,
+                list(range(len(p.positions))),
+                [j.figures.auc if name == "AUC" else j.figures.log_loss for j in p.positions],
+                style=styles[p.key],
+            )
+            for p in predictors
+        ]
+        chart = Chart(
+            title=f"{name} by draft position",
+            description="; ".join(
+                f"{s.name}: {', '.join(map(number, s.y[:MOST_LINES]))}" for s in series
+            ),
+            x=Axis("draft position", -0.3, positions - 0.7, whole=True),
+            y=Axis("AUC" if name == "AUC" else "log-loss, nats"),
+            series=series,
+            width=380,
+            height=250,
         )
-        for p in predictors
-    ]  # fmt: skip
-    chart = Chart(
-        title="AUC by draft position",
-        description="; ".join(f"{s.name}: {', '.join(map(number, s.y))}" for s in series),
-        x=Axis("draft position", -0.3, positions - 0.7, whole=True),
-        y=Axis("AUC"),
-        series=series,
-        width=460,
-        height=280,
-    )
-    rows: list[Sequence[Content]] = [
-        (str(k), *(number(p.positions[k].figures.auc) for p in predictors))
-        for k in range(positions)
-    ]
-    head = ("Position", *(p.title for p in predictors))
-    return figure("AUC by draft position", chart, table(chart.title, head, rows, quiet=True))
+        rows: list[Sequence[Content]] = [
+            (str(k), *(number(s.y[k]) for s in series)) for k in range(positions)
+        ]
+        head = ("Position", *(p.title for p in predictors))
+        found.append(figure(chart.title, chart, table(chart.title, head, rows, quiet=True)))
+    return found
 
 
 def fits(heading: str, rows: Sequence[GroupFit], what: str, at: Sequence[float]) -> list[Markup]:
@@ -207,7 +215,7 @@ def fits(heading: str, rows: Sequence[GroupFit], what: str, at: Sequence[float])
     intercepts = [
         Series(
             f"position {k}", at, [row.intercepts[k] for row in rows], style=0,
-            shade=1.0 - 0.72 * k / max(depth - 1, 1), points=False, end=str(k),
+            shade=1.0 - _FADE * k / max(depth - 1, 1), points=False, end=str(k),
         )
         for k in range(depth)
     ]  # fmt: skip

@@ -309,7 +309,7 @@ def by_position(report: Report, style: Style) -> Content:
             "what a predictor knows of the later ones decides.",
         ),
         drawn.key(style.drawn, style.numbers),
-        drawn.group([drawn.auc_by_position(style.drawn, style.numbers)], large=True),
+        drawn.group(drawn.by_position(style.drawn, style.numbers), large=True),
         table(
             "Conditional probability by draft position; ECE of equal mass", head, rows, spans=spans
         ),

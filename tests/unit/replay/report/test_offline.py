@@ -102,6 +102,13 @@ def test_group_coefficients_come_from_all_labels_of_the_group(report: Report) ->
     assert [row.rate for row in report.workloads] == [row.rate for row in by_name.values()]
 
 
+def test_a_position_without_labels_has_no_intercept() -> None:
+    report = build(full(steps=500, verified=2), "pooled_estimator")
+    for row in (*report.workloads, *report.temperatures["log_odds"]):
+        assert np.isfinite(row.intercepts[:2]).all()
+        assert math.isnan(row.intercepts[2])
+
+
 def test_a_shared_slope_costs_nothing_where_there_is_one_slope(report: Report) -> None:
     (row,) = (r for r in report.slopes if r.key == "log_odds")
     assert row.own.log_loss == pytest.approx(row.shared.log_loss, abs=5e-4)
@@ -163,10 +170,11 @@ def test_correlation() -> None:
 def test_fewer_labels_by_chance_are_a_fair_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     # Requests take turns: of every second one, half of the temperatures would be gone.
     trace = full(steps=1500, requests=12, temperatures=(0.0, 1.0))
-    monkeypatch.setattr("vllm_av.replay.report.build.MOST_LABELS", 8_000)
+    stream = lay_out(trace)
+    whole = int((stream.labelled & stream.usable).sum())
+    monkeypatch.setattr("vllm_av.replay.report.build.MOST_LABELS", whole // 2 + 1)
     report = build(trace, "pooled_estimator")
-    whole = report.facts.total.labels
-    assert report.every == -(-whole // 8_000)
+    assert report.every == 2
     fitted = [row.labels for row in report.temperatures["log_odds"]]
     assert sum(fitted) == pytest.approx(whole / report.every, rel=0.1)
     assert fitted[0] / sum(fitted) == pytest.approx(
