@@ -18,6 +18,7 @@ NOT_LIGHT = {
     ("estimator", "online.py"),
     ("estimator", "tempered", "kernels.py"),
     ("estimator", "tempered", "online.py"),
+    ("estimator", "tempered", "scoring.py"),
     ("replay", "draft_features.py"),
     ("replay", "recorder.py"),
 }

@@ -20,7 +20,7 @@ from vllm_av.scorers.select import select
 
 _RUNNER = "engine_core.engine_core.model_executor.driver_worker.worker.model_runner"
 _NOTHING = object()
-_FEATURES = ("log q", "-log(1 - q)", "margin")
+_FEATURES = ("log q", "-log(1 - q)", "log(1 + margin)", "before")
 """Of the draft's distribution at temperature 1, q the probability of its likeliest token."""
 
 

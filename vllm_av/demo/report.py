@@ -24,8 +24,9 @@ _DRAFTS = (
 )
 _ESTIMATOR = (
     "The estimator predicts acceptance as the sigmoid of an intercept, one a draft position, and "
-    "of three slopes times what they belong to: log q and -log(1 - q) of the likeliest draft "
-    "token, and its margin, log q minus that of the second likeliest, all at temperature 1. The "
+    "of four slopes times what they belong to: log q and -log(1 - q) of the likeliest draft "
+    "token; log(1 + margin), the margin being log q minus that of the second likeliest; and the "
+    "mean log-odds of the drafts before it; all at temperature 1. The "
     "coefficients are those at the temperature of the requests; a refit fits them to what was "
     "observed."
 )

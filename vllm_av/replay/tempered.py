@@ -10,7 +10,7 @@ import numpy as np
 from vllm_av.estimator.formula import sigmoid
 from vllm_av.estimator.settings import EstimatorSettings
 from vllm_av.estimator.tempered import rules
-from vllm_av.estimator.tempered.formula import places
+from vllm_av.estimator.tempered.formula import earlier, places
 from vllm_av.estimator.tempered.reference import TemperedReference
 from vllm_av.replay.replay import Bools, Floats, Rows
 
@@ -34,33 +34,42 @@ class OnlineEstimator:
     def steps_to_refit(self) -> int:
         return self._estimator.steps_to_refit()
 
-    def _features(self, rows: Rows) -> tuple[Floats, Floats]:
+    def _features(self, rows: Rows, wanted: Bools | slice) -> tuple[Floats, Floats, Floats]:
+        """Of the wanted ones of whole request-steps: log-odds, margin, before."""
         log_odds = np.clip(rows["log_odds"].astype(np.float64), -self._clamp, self._clamp)
+        position = rows["position"]
+        place = np.cumsum(position == 0) - 1, position
+        blocks = np.zeros((int(place[0][-1]) + 1, self._estimator.num_speculative_steps))
+        blocks[place] = log_odds
+        before = earlier(blocks)[place][wanted]
+        log_odds = log_odds[wanted]
         if "margin" not in self.columns:
-            return log_odds, np.zeros_like(log_odds)
-        return log_odds, np.minimum(rows["margin"].astype(np.float64), self._clamp)
+            return log_odds, np.zeros_like(log_odds), before
+        return log_odds, np.minimum(rows["margin"][wanted].astype(np.float64), self._clamp), before
 
     def predict(self, rows: Rows) -> Floats:
+        position = rows["position"]
+        if not len(position):
+            return np.zeros(0)
         temperature = rows["temperature"].astype(np.float64)
-        return sigmoid(self._estimator.score(*self._features(rows), temperature, rows["position"]))
+        found = self._features(rows, slice(None))
+        return sigmoid(self._estimator.score(*found, temperature, position))
 
     def learn(self, rows: Rows, labelled: Bools, steps: int) -> None:
         if labelled.any():
-            taught = {name: values[labelled] for name, values in rows.items()}
-            log_odds, margin = self._features(taught)
-            temperature = taught["temperature"].astype(np.float64)
-            position = taught["position"]
-            score = self._estimator.score(log_odds, margin, temperature, position)
-            self._estimator.learn(
-                log_odds, margin, places(temperature), position, taught["accepted"], score
-            )
+            found = self._features(rows, labelled)
+            temperature = rows["temperature"][labelled].astype(np.float64)
+            position = rows["position"][labelled]
+            score = self._estimator.score(*found, temperature, position)
+            label = rows["accepted"][labelled]
+            self._estimator.learn(*found, places(temperature), position, label, score)
         self._estimator.pass_steps(steps)
 
     def state(self) -> dict[str, Any]:
         found = self._estimator
         size = len(rules.KNOTS) * rules.FEATURES
         by_knot = found.coefficients[:size].reshape(-1, rules.FEATURES).T.tolist()
-        slopes = dict(zip(("log_q_max", "doubt", "margin"), by_knot, strict=False))
+        slopes = dict(zip(("log_q_max", "doubt", "margin", "before"), by_knot, strict=False))
         return {
             "knots": list(rules.KNOTS),
             "slopes": slopes,

@@ -58,7 +58,7 @@ def test_a_label_is_an_accepted_draft_or_the_first_rejected_one() -> None:
 def test_coefficients_are_those_of_the_scorer_s_snapshot() -> None:
     state = {
         "knots": np.array([0.0, 1.0]),
-        "slopes": np.array([[1.0, 2.0, 0.5], [0.0, 4.0, 0.5]]),
+        "slopes": np.array([[1.0, 2.0, 0.5, 0.0], [0.0, 4.0, 0.5, 0.4]]),
         "levels": np.array([0.0, -0.4]),
         "intercepts": np.array([-0.2, 0.1]),
         "refits": np.array([4]),
@@ -69,7 +69,9 @@ def test_coefficients_are_those_of_the_scorer_s_snapshot() -> None:
     coefficients = Probe(_engine(_speculator(scorer))).coefficients(temperature=0.25)
     assert coefficients is not None
     assert coefficients.model_dump() == {
-        "slopes": {"log q": 0.75, "-log(1 - q)": 2.5, "margin": 0.5},
+        "slopes": pytest.approx(
+            {"log q": 0.75, "-log(1 - q)": 2.5, "log(1 + margin)": 0.5, "before": 0.1}
+        ),
         "intercepts": pytest.approx([-0.3, 0.0]),
         "refits": 4,
         "refit_interval": 100,

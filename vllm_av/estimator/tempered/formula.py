@@ -4,16 +4,19 @@ Model. q is the probability of the drafter's top token *at temperature 1*, whate
 temperature T is: after a low temperature the distribution has next to nothing left to tell drafts
 apart by. All of it is a function of the prefix alone, never of the token drawn.
 
-    features   u = log q,  v = -log(1 - q),  m = log q - log of the second best, clamped
-    score      z = a(T) u + b(T) v + c(T) m + l(T) + i_k         for draft position k
+    features   u = log q,  v = -log(1 - q),  m = log(1 + log q - log of the second best),
+               e = the mean log-odds of the earlier drafts of the block, 0 for the first
+    score      z = a(T) u + b(T) v + c(T) m + d(T) e + l(T) + i_k     for draft position k
     probability  p = sigmoid(z)
 
-u + v is the log-odds of q; a slope for each half is beta calibration (Kull, Silva Filho and Flach
-2017), which follows a reliability curve that bends. The margin says at low temperatures what the
-log-odds do not: whether target and drafter agree on the best token hangs on the second best.
-a, b, c and l are linear between the KNOTS: T lies between two, with shares h_j + h_j+1 = 1, and a
-feature vector x has h (u, v, m, 1) at these two knots and 1 at its position: 4 J + K coefficients,
-t below.
+u + v is the log-odds of q, clamped; a slope for each half is beta calibration (Kull, Silva Filho
+and Flach 2017), which follows a reliability curve that bends. The margin says at low temperatures
+what the log-odds do not: whether target and drafter agree on the best token hangs on the second
+best. A block whose earlier drafts were certain is likelier to be right here too; without e, that is
+left out of every product of probabilities, and long survivals come out too short.
+a, b, c, d and l are linear between the KNOTS: T lies between two, with shares h_j + h_j+1 = 1, and
+a feature vector x has h (u, v, m, e, 1) at these two knots and 1 at its position: 5 J + K
+coefficients, t below.
 
 Labels are censored: position k of a request has one if everything before it was accepted and k was
 verified. y = 1 for an accepted draft, 0 for the first rejected one; r = y - p, p as it was at draft
@@ -58,11 +61,30 @@ def places(temperature: Floats) -> Floats:
     return np.asarray(np.interp(temperature, rules.KNOTS, np.arange(len(rules.KNOTS), dtype=float)))
 
 
-def features(log_odds: Floats, margin: Floats) -> Floats:
-    """[n, 4]: log q, -log(1 - q), margin, 1; from the log-odds of q and the margin, clamped."""
+def features(log_odds: Floats, margin: Floats, before: Floats) -> Floats:
+    """[n, 5], of :data:`rules.FEATURES`.
+
+    Args:
+        log_odds: [n], of the likeliest token, clamped.
+        margin: [n], clamped.
+        before: [n], of :func:`earlier`.
+    """
     with np.errstate(invalid="ignore"):  # of a row that is no distribution
         other = np.logaddexp(0.0, log_odds)
-    return np.stack([log_odds - other, other, margin, np.ones_like(other)], axis=-1)
+        columns = [log_odds - other, other, np.log1p(margin), before, np.ones_like(other)]
+    return np.stack(columns, axis=-1)
+
+
+def earlier(log_odds: Floats) -> Floats:
+    """[n, K], the mean log-odds of each draft's earlier ones in its block.
+
+    Args:
+        log_odds: [n, K]; what is not finite counts as 0.
+    """
+    clamp = rules.BEFORE_CLAMP
+    sure = np.clip(np.where(np.isfinite(log_odds), log_odds, 0.0), -clamp, clamp)
+    count = np.maximum(np.arange(log_odds.shape[1]), 1)
+    return np.asarray((np.cumsum(sure, axis=1) - sure) / count)
 
 
 def margins(logits: Floats) -> Floats:
@@ -80,10 +102,10 @@ def margins(logits: Floats) -> Floats:
 
 
 def design(found: Floats, place: Floats, position: Integers, num_positions: int) -> Floats:
-    """[n, 4 J + K], the feature vectors x.
+    """[n, 5 J + K], the feature vectors x.
 
     Args:
-        found: [n, 4], of :func:`features`.
+        found: [n, 5], of :func:`features`.
         place: [n], of :func:`places`.
         position: [n].
         num_positions: K.
@@ -110,7 +132,7 @@ def weights(score: Floats, residual: Floats) -> Floats:
 
 
 def precision(damping: float, num_positions: int) -> Floats:
-    """[4 J + K, 4 J + K], P of the head; a damping below 1 counts as 1."""
+    """[5 J + K, 5 J + K], P of the head; a damping below 1 counts as 1."""
     knots = len(rules.KNOTS)
     labels = max(damping, 1.0)
     steps = np.diff(np.eye(knots), axis=0)

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
-"""Triton kernels of the estimator for mixed traffic; the formulas stand in
+"""Triton kernels by which the estimator for mixed traffic learns; the formulas stand in
 :mod:`vllm_av.estimator.tempered.formula`.
 
 Rule: no host synchronisation and no launch that depends on data, so that all of it can be captured
@@ -7,14 +7,15 @@ in a CUDA graph. A round's sums are exact, so no order of requests changes a bit
 gets the same numbers, and rows that may not teach leave no trace. Counts that change from step to
 step (requests, tokens) never cause a compilation.
 
-Features, scores and the coefficients that predict are float32; sums, curvature and the coefficients
-that learn are float64. They are a few thousand operations.
+Features, scores and the coefficients that predict are float32 (:mod:`.scoring`); sums, curvature
+and the coefficients that learn are float64. They are a few thousand operations.
 """
 
 import triton
 import triton.language as tl
 
 from vllm_av.estimator.tempered import rules
+from vllm_av.estimator.tempered.scoring import KEPT, softplus
 
 KNOTS = len(rules.KNOTS)
 SIZE = KNOTS * rules.FEATURES
@@ -24,20 +25,22 @@ PADDED = 32
 
 # A round's sums, [KNOTS, K, SUMS] float64, of the labels of a position by the knot below them and
 # the one above: the shares of both make a label count once.
+TRIANGLE = rules.FEATURES * (rules.FEATURES + 1) // 2
 SAME = 0
-"""w h h x x' at a knot: the ten of the upper triangle, x = log q, -log(1 - q), margin, 1."""
-NEXT = 10
+"""w h h x x' at a knot, the upper triangle, row by row."""
+NEXT = SAME + TRIANGLE
 """The same of a knot and the next."""
-TO_POSITION = 20
+TO_POSITION = NEXT + TRIANGLE
 """w h x."""
-GRADIENT = 24
+GRADIENT = TO_POSITION + rules.FEATURES
 """r h x."""
-SHARES = 28
+SHARES = GRADIENT + rules.FEATURES
 """h: labels."""
-SUMS = 29
+SUMS = SHARES + 1
 GRID = 1.5 * 2.0**24
-"""Added to a term and taken away again, leaves the nearest multiple of 2^-28. Sums of such are exact
-up to 2^25, some 100,000 labels a round with features at their largest and millions of usual ones."""
+"""Added to a term and taken away again, leaves the nearest multiple of 2^-28. Sums of such are
+exact up to 2^25: some 100,000 labels a round with features at their largest, or millions of usual
+ones."""
 
 _KNOTS = tl.constexpr(KNOTS)
 _FEATURES = tl.constexpr(rules.FEATURES)
@@ -53,104 +56,7 @@ _FEWEST_LABELS = tl.constexpr(rules.FEWEST_LABELS)
 _START_MEMORY = tl.constexpr(rules.START_MEMORY)
 _START_REMAINS = tl.constexpr(rules.START_REMAINS)
 _SURPRISE = tl.constexpr(rules.SURPRISE)
-
-
-@triton.jit
-def _softplus(x):
-    return tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))
-
-
-@triton.jit(do_not_specialize=["num_tokens"])
-def predict_kernel(
-    out_ptr,  # [num_reqs, K] f32, by row of the batch
-    out_stride,
-    features_ptr,  # [slots, K, 3] f32: log-odds, margin, place among the knots
-    scores_ptr,  # [slots, K] f32
-    knots_ptr,  # [KNOTS] f32, temperatures
-    by_knot_ptr,  # [KNOTS, FEATURES] f32
-    intercepts_ptr,  # [K] f32
-    partials_ptr,  # [num_tokens, 2, num_blocks] f32, of the kernel that makes them
-    logits_ptr,  # [num_tokens, vocab] before temperature
-    logits_stride,
-    idx_mapping_ptr,  # [num_tokens] slot, -1 for padding
-    idx_mapping_stride,
-    temperature_ptr,  # [slots] f32
-    step_ptr,  # 0-d or [num_tokens]
-    num_tokens,
-    vocab_size,
-    num_blocks,
-    CLAMP: tl.constexpr,
-    STEP_PER_TOKEN: tl.constexpr,
-    NUM_STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PADDED_BLOCKS: tl.constexpr,
-):
-    """Features, score and probability of one row."""
-    token = tl.program_id(0).to(tl.int64)
-    slot = tl.load(idx_mapping_ptr + token * idx_mapping_stride).to(tl.int64)
-    if slot < 0:
-        return
-    # A step per token means that each request owns NUM_STEPS consecutive rows.
-    if STEP_PER_TOKEN:
-        step = tl.load(step_ptr + token).to(tl.int64)
-        row = token // NUM_STEPS
-    else:
-        step = tl.load(step_ptr).to(tl.int64)
-        row = token
-    scale = 1.4426950408889634
-    blocks = tl.arange(0, PADDED_BLOCKS)
-    inside = blocks < num_blocks
-    at = partials_ptr + token * 2 * num_blocks + blocks
-    maxima = tl.load(at, mask=inside, other=float("-inf"))
-    shares = tl.load(at + num_blocks, mask=inside, other=0.0)
-    maximum = tl.max(maxima, axis=0)
-    shares = shares * tl.exp2((maxima - maximum) * scale)
-    # The block of the top token again: without the token itself, of which float32 leaves nothing
-    # in a sum with the others where it has nearly all the mass, and for the second best.
-    top = tl.max(tl.where(maxima == maximum, blocks, 0), axis=0)
-    offsets = top * BLOCK + tl.arange(0, BLOCK)
-    logits = tl.load(
-        logits_ptr + token * logits_stride + offsets,
-        mask=offsets < vocab_size,
-        other=float("-inf"),
-    ).to(tl.float32)
-    best = logits == maximum
-    ties = tl.sum(best.to(tl.int32), axis=0) - 1
-    others = tl.where(best, 0.0, tl.exp2((logits - maximum) * scale))
-    rest = tl.sum(others, axis=0) + ties.to(tl.float32)
-    rest += tl.sum(tl.where(blocks == top, 0.0, shares), axis=0)
-    second = tl.max(tl.where(best, float("-inf"), logits), axis=0)
-    second = tl.maximum(second, tl.max(tl.where(blocks == top, float("-inf"), maxima), axis=0))
-    margin = tl.minimum(tl.where(ties > 0, 0.0, maximum - second), CLAMP)
-    feature = tl.minimum(tl.maximum(-tl.log(rest), -CLAMP), CLAMP)
-    # A NaN among the logits is one in a sum, of its own block or of another.
-    whole = tl.sum(tl.where(inside, shares, 0.0), axis=0)
-    is_row = (rest >= 0.0) & (whole >= 0.0)
-    is_row = is_row & (maximum > float("-inf")) & (maximum < float("inf"))
-    feature = tl.where(is_row, feature, float("nan"))
-
-    temperature = tl.load(temperature_ptr + slot).to(tl.float32)
-    knot = tl.full((), 0, tl.int32)
-    for above in tl.static_range(1, _KNOTS - 1):
-        knot += tl.where(temperature >= tl.load(knots_ptr + above), 1, 0)
-    low = tl.load(knots_ptr + knot)
-    share = (temperature - low) / (tl.load(knots_ptr + knot + 1) - low)
-    share = tl.minimum(tl.maximum(share, 0.0), 1.0)
-    doubt = _softplus(feature)
-    score = tl.load(intercepts_ptr + step)
-    for which in tl.static_range(2):
-        held = by_knot_ptr + (knot + which) * _FEATURES
-        part = tl.load(held) * (feature - doubt) + tl.load(held + 1) * doubt
-        part += tl.load(held + 2) * margin + tl.load(held + 3)
-        score += tl.where(which == 0, 1.0 - share, share) * part
-    place = slot * NUM_STEPS + step
-    tl.store(features_ptr + place * 3, feature)
-    tl.store(features_ptr + place * 3 + 1, margin)
-    tl.store(features_ptr + place * 3 + 2, knot.to(tl.float32) + share)
-    tl.store(scores_ptr + place, score)
-    # Nothing speaks against a draft of which nothing is known.
-    probability = tl.where(score - score == 0.0, 1.0 / (1.0 + tl.exp(-score)), 1.0)
-    tl.store(out_ptr + row * out_stride + step, probability)
+_KEPT = tl.constexpr(KEPT)
 
 
 @triton.jit
@@ -160,25 +66,36 @@ def _grow(place, value):
 
 
 @triton.jit
-def _grow_products(to, weight, u, v, m):
+def _grow_row(to, value, u, v, m, e):
+    """value x."""
+    _grow(to, value * u)
+    _grow(to + 1, value * v)
+    _grow(to + 2, value * m)
+    _grow(to + 3, value * e)
+    _grow(to + 4, value)
+
+
+@triton.jit
+def _grow_products(to, weight, u, v, m, e):
     """The upper triangle of weight x x'."""
-    _grow(to, weight * u * u)
-    _grow(to + 1, weight * u * v)
-    _grow(to + 2, weight * u * m)
-    _grow(to + 3, weight * u)
-    _grow(to + 4, weight * v * v)
-    _grow(to + 5, weight * v * m)
-    _grow(to + 6, weight * v)
-    _grow(to + 7, weight * m * m)
-    _grow(to + 8, weight * m)
-    _grow(to + 9, weight)
+    _grow_row(to, weight * u, u, v, m, e)
+    _grow(to + 5, weight * v * v)
+    _grow(to + 6, weight * v * m)
+    _grow(to + 7, weight * v * e)
+    _grow(to + 8, weight * v)
+    _grow(to + 9, weight * m * m)
+    _grow(to + 10, weight * m * e)
+    _grow(to + 11, weight * m)
+    _grow(to + 12, weight * e * e)
+    _grow(to + 13, weight * e)
+    _grow(to + 14, weight)
 
 
 @triton.jit(do_not_specialize=["num_reqs"])
 def observe_kernel(
     sums_ptr,  # [KNOTS, K, SUMS] f64
     masked_ptr,  # [K] f64, labels that were not to teach
-    features_ptr,  # [slots, K, 3] f32
+    features_ptr,  # [slots, K, KEPT] f32
     scores_ptr,  # [slots, K] f32
     idx_mapping_ptr,
     num_sampled_ptr,
@@ -210,11 +127,12 @@ def observe_kernel(
             _grow(masked_ptr + step, held_back)
         seen = teaches
     score = tl.where(seen, score, 0.0)
-    at = features_ptr + place * 3
+    at = features_ptr + place * _KEPT
     feature = tl.load(at, mask=seen, other=0.0).to(tl.float64)
-    m = tl.load(at + 1, mask=seen, other=0.0).to(tl.float64)
+    m = tl.log(1.0 + tl.load(at + 1, mask=seen, other=0.0).to(tl.float64))
     x = tl.load(at + 2, mask=seen, other=0.0).to(tl.float64)
-    v = _softplus(feature)
+    e = tl.load(at + 3, mask=seen, other=0.0).to(tl.float64)
+    v = softplus(feature)
     u = feature - v
     here = tl.where(seen, tl.maximum(1.0 - tl.abs(x - knot), 0.0), 0.0)
     there = tl.where(seen, tl.maximum(1.0 - tl.abs(x - (knot + 1)), 0.0), 0.0)
@@ -229,17 +147,10 @@ def observe_kernel(
 
     to = sums_ptr + (knot * NUM_STEPS + step) * _SUMS
     weight = weight * here
-    _grow_products(to, weight * here, u, v, m)
-    _grow_products(to + _NEXT, weight * there, u, v, m)
-    _grow(to + _TO_POSITION, weight * u)
-    _grow(to + _TO_POSITION + 1, weight * v)
-    _grow(to + _TO_POSITION + 2, weight * m)
-    _grow(to + _TO_POSITION + 3, weight)
-    residual = residual * here
-    _grow(to + _GRADIENT, residual * u)
-    _grow(to + _GRADIENT + 1, residual * v)
-    _grow(to + _GRADIENT + 2, residual * m)
-    _grow(to + _GRADIENT + 3, residual)
+    _grow_products(to, weight * here, u, v, m, e)
+    _grow_products(to + _NEXT, weight * there, u, v, m, e)
+    _grow_row(to + _TO_POSITION, weight, u, v, m, e)
+    _grow_row(to + _GRADIENT, residual * here, u, v, m, e)
     _grow(to + _SHARES, here)
 
 
@@ -303,8 +214,8 @@ def refit_kernel(
     for j in tl.static_range(_KNOTS):
         place = sums_ptr + (j * NUM_STEPS + k) * _SUMS
         round_k += tl.load(place + _SHARES, mask=is_position, other=0.0)
-        own += tl.load(place + _TO_POSITION + 3, mask=is_position, other=0.0)
-        pull_k += tl.load(place + _GRADIENT + 3, mask=is_position, other=0.0)
+        own += tl.load(place + _TO_POSITION + _FEATURES - 1, mask=is_position, other=0.0)
+        pull_k += tl.load(place + _GRADIENT + _FEATURES - 1, mask=is_position, other=0.0)
     round_k = tl.where(round_k - round_k == 0.0, round_k, 0.0)
     labels_k = tl.load(labels_ptr + _SIZE + k, mask=is_position, other=0.0) + round_k
     if tl.sum(labels_k, axis=0) < _FEWEST_LABELS:
@@ -316,7 +227,7 @@ def refit_kernel(
     known = (row < _SIZE) & (column < _SIZE)
     first = tl.minimum(row % _FEATURES, column % _FEATURES)
     last = tl.maximum(row % _FEATURES, column % _FEATURES)
-    which = first * (7 - first) // 2 + last + apart * _NEXT
+    which = first * (2 * _FEATURES - 1 - first) // 2 + last + apart * _NEXT
     below = tl.minimum(row // _FEATURES, column // _FEATURES)
     curvature = tl.load(knots_ptr + row * _SIZE + column, mask=known, other=0.0)
     pull = tl.load(gradient_ptr + at, mask=real, other=0.0)

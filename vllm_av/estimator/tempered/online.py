@@ -12,7 +12,7 @@ import torch
 from vllm_av.estimator import kernels as softmax
 from vllm_av.estimator.online import VOCAB_BLOCK
 from vllm_av.estimator.settings import EstimatorSettings
-from vllm_av.estimator.tempered import kernels, rules
+from vllm_av.estimator.tempered import kernels, rules, scoring
 from vllm_av.estimator.tempered.schedule import Schedule
 
 
@@ -20,9 +20,10 @@ class TemperedEstimator:
     """Acceptance probabilities per draft position and temperature, fitted while serving.
 
     Attributes:
-        by_knot: [knots, 4] f32, in force: slopes of log q, -log(1 - q) and the margin, level.
+        by_knot: [knots, 5] f32, in force, of :data:`rules.FEATURES`.
         intercepts: [K] f32, in force.
-        features: [slots, K, 3] f32, of each slot's last draft: log-odds, margin, place among knots.
+        features: [slots, K, 4] f32, of each slot's last draft: log-odds, margin, place among the
+            knots, mean log-odds of the earlier drafts.
         scores: [slots, K] f32, log-odds of acceptance as they were at draft time.
         refits: rounds closed, counted on the host; the first ones may have had too few labels.
     """
@@ -47,7 +48,7 @@ class TemperedEstimator:
         self._coefficients = self._start.clone()
         self.by_knot = self._start[:size].float().view(kernels.KNOTS, rules.FEATURES)
         self.intercepts = self._start[size:].float()
-        self.features = torch.zeros(max_num_reqs, steps, 3, **f32)
+        self.features = torch.zeros(max_num_reqs, steps, scoring.KEPT, **f32)
         self.scores = torch.zeros(max_num_reqs, steps, **f32)
         self._knots = torch.tensor(rules.KNOTS, **f32)
         labels = max(float(settings.damping), 1.0)
@@ -94,7 +95,25 @@ class TemperedEstimator:
             num_blocks,
             BLOCK=VOCAB_BLOCK,
         )
-        kernels.predict_kernel[(num_tokens,)](
+        each = {"STEP_PER_TOKEN": draft_step.dim() > 0, "NUM_STEPS": self.num_speculative_steps}
+        scoring.feature_kernel[(num_tokens,)](
+            self.features,
+            partials,
+            logits,
+            logits.stride(0),
+            idx_mapping,
+            idx_mapping.stride(0),
+            draft_step,
+            num_tokens,
+            vocab_size,
+            num_blocks,
+            CLAMP=float(self.settings.log_odds_clamp),
+            BLOCK=VOCAB_BLOCK,
+            PADDED_BLOCKS=softmax.next_power_of_2(num_blocks),
+            **each,
+        )
+        # A launch of its own: where a block is drafted at once, a row reads the earlier ones'.
+        scoring.score_kernel[(num_tokens,)](
             out,
             out.stride(0),
             self.features,
@@ -102,21 +121,13 @@ class TemperedEstimator:
             self._knots,
             self.by_knot,
             self.intercepts,
-            partials,
-            logits,
-            logits.stride(0),
             idx_mapping,
             idx_mapping.stride(0),
             temperature,
             draft_step,
             num_tokens,
-            vocab_size,
-            num_blocks,
-            CLAMP=float(self.settings.log_odds_clamp),
-            STEP_PER_TOKEN=draft_step.dim() > 0,
-            NUM_STEPS=self.num_speculative_steps,
-            BLOCK=VOCAB_BLOCK,
-            PADDED_BLOCKS=softmax.next_power_of_2(num_blocks),
+            BLOCK=softmax.next_power_of_2(self.num_speculative_steps),
+            **each,
         )
 
     def observe(
@@ -223,10 +234,10 @@ class TemperedEstimator:
     def snapshot(self) -> dict[str, torch.Tensor]:
         """The state by name, in tensors of its own, which later steps leave alone.
 
-        Made on the device without waiting for it: knots [J] f32, temperatures; slopes [J, 3] f32,
-        of log q, -log(1 - q) and the margin; levels [J] and intercepts [K] f32; labels [K] f64, so
-        far, without those of the present round; masked [1] f64, labels that were not to teach;
-        refits [1] f64, that moved the coefficients.
+        Made on the device without waiting for it: knots [J] f32, temperatures; slopes [J, 4] f32,
+        of log q, -log(1 - q), log(1 + margin) and before; levels [J] and intercepts [K] f32; labels
+        [K] f64, so far, without those of the present round; masked [1] f64, labels that were not to
+        teach; refits [1] f64, that moved the coefficients.
         """
         size = kernels.SIZE
         return {

@@ -17,6 +17,7 @@ from vllm_av.estimator.tempered import rules
 from vllm_av.estimator.tempered.formula import (
     Floats,
     design,
+    earlier,
     features,
     margins,
     places,
@@ -36,9 +37,9 @@ class TemperedReference:
     :class:`vllm_av.estimator.tempered.online.TemperedEstimator`.
 
     Attributes:
-        coefficients: [4 J + K] in force: for each knot the slopes of log q, -log(1 - q) and the
-            margin and the level, then the intercepts of the positions.
-        labels: [4 J + K], labels that each has had so far.
+        coefficients: [5 J + K] in force: for each knot those of :data:`rules.FEATURES`, then the
+            intercepts of the positions.
+        labels: [5 J + K], labels that each has had so far.
         refits: so far.
         masked: labels that were not allowed to teach.
     """
@@ -82,7 +83,8 @@ class TemperedReference:
         margin = np.minimum(margins(logits[rows]), self.settings.log_odds_clamp)
         place = places(np.asarray(temperature, np.float64)[slots])
         self.features[slots, step] = np.stack([log_odds, margin, place], axis=1)
-        score = self._scores(log_odds, margin, place, step)
+        before = earlier(self.features[slots, :, 0])[np.arange(len(slots)), step]
+        score = self._scores(log_odds, margin, before, place, step)
         self.scores[slots, step] = score
         out[batch, step] = np.where(np.isfinite(score), sigmoid(np.nan_to_num(score)), 1.0)
 
@@ -109,6 +111,7 @@ class TemperedReference:
         self.learn(
             log_odds,
             margin,
+            earlier(self.features[slots, :, 0])[row, position],
             place,
             position,
             (k < accepted)[row, position],
@@ -119,24 +122,35 @@ class TemperedReference:
     # -- the same on rows
 
     def score(
-        self, log_odds: Floats, margin: Floats, temperature: Floats, position: Integers
+        self,
+        log_odds: Floats,
+        margin: Floats,
+        before: Floats,
+        temperature: Floats,
+        position: Integers,
     ) -> Floats:
-        """[n] log-odds of acceptance; features as in a trace."""
-        return self._scores(log_odds, margin, places(temperature), position)
+        """[n] log-odds of acceptance."""
+        return self._scores(log_odds, margin, before, places(temperature), position)
 
     def _scores(
-        self, log_odds: Floats, margin: Floats, place: Floats, position: Integers
+        self,
+        log_odds: Floats,
+        margin: Floats,
+        before: Floats,
+        place: Floats,
+        position: Integers,
     ) -> Floats:
         size = _KNOTS * rules.FEATURES
         by_knot = self.coefficients[:size].reshape(_KNOTS, rules.FEATURES)
         at = np.stack([np.interp(place, np.arange(_KNOTS), one) for one in by_knot.T], axis=-1)
-        found = (features(log_odds, margin) * at).sum(axis=-1)
+        found = (features(log_odds, margin, before) * at).sum(axis=-1)
         return np.asarray(found + self.coefficients[size:][position])
 
     def learn(
         self,
         log_odds: Floats,
         margin: Floats,
+        before: Floats,
         place: Floats,
         position: Integers,
         label: Bools,
@@ -146,7 +160,8 @@ class TemperedReference:
         if not len(score):
             return
         residual = label - sigmoid(score)
-        x = design(features(log_odds, margin), place, position, self.num_speculative_steps)
+        found = features(log_odds, margin, before)
+        x = design(found, place, position, self.num_speculative_steps)
         self._curvature += (x * weights(score, residual)[:, None]).T @ x
         self._gradient += residual @ x
         size = _KNOTS * rules.FEATURES
@@ -174,6 +189,9 @@ class TemperedReference:
         prior = share[:, None] * self._prior * share
         pull = self._gradient - prior @ (self.coefficients - self.start)
         step = np.linalg.solve(self._curvature + prior, pull)
+        if not np.isfinite(step).all():  # see the kernel
+            step = np.zeros_like(step)
+            self._curvature, self._gradient = np.zeros_like(prior), np.zeros_like(pull)
         self.coefficients = self.coefficients + step
         self._gradient -= self._curvature @ step
         keeps = np.exp(-self._round / (2.0 * self.settings.memory))

@@ -9,16 +9,17 @@ KNOTS = (0.0, 0.3, 0.6, 1.0, 1.4)
 """Temperatures between which slopes and level are linear; beyond the ends they are constant. Below
 0.1 and above 1.3 they hardly move; four or six knots give the same log-loss within 0.1%."""
 
-FEATURES = 4
-"""log q, -log(1 - q), margin, and 1 for the level."""
+FEATURES = 5
+"""log q, -log(1 - q), log(1 + margin), before, and 1 for the level."""
 
-MARGIN = 2
-"""Place of the margin among them."""
+BEFORE_CLAMP = 8.0
+"""A log-odds counts for no more than this where it speaks for later drafts: one draft that is quite
+certain says no more than one that is nearly so."""
 
-LABEL_SAYS = (0.8, 0.8, 0.8, 0.2)
+LABEL_SAYS = (0.8, 0.8, 0.2, 0.8, 0.2)
 """Information that a label holds about a feature's coefficient, p (1 - p) x^2 with p (1 - p) = 0.2
-and a feature of size 2, as drafts of real pairs have it. Turns ``damping``, which is in labels,
-into the precision of the start values."""
+and features of size 2 or, the logarithm of the margin, 1, as drafts of real pairs have them. Turns
+``damping``, which is in labels, into the precision of the start values."""
 
 START_MEMORY = 500.0
 """Labels after which the start values count e times less: each coefficient's own labels. They are a
