@@ -13,10 +13,6 @@ import pytest
 from tests import bars
 from tests.rivals import OURS, best_of_others, lines, side_by_side
 from tests.traces import parameters
-from vllm_av.replay.learners import LEARNERS
-from vllm_av.replay.options import chosen
-from vllm_av.replay.replay import replay
-from vllm_av.replay.stream import lay_out
 from vllm_av.replay.trace import Trace, read
 
 pytestmark = [
@@ -32,19 +28,6 @@ ENOUGH = 20_000
 @cache
 def trace(path: Path) -> Trace:
     return read(path)
-
-
-def test_the_replay_says_what_serving_said(path: Path) -> None:
-    """The scorer in force wrote down its predictions, which went through the engine's kernels."""
-    found = trace(path)
-    name = found.info.scorer
-    if name not in LEARNERS or not found.has("confidence"):
-        pytest.skip(f"{path.name} was recorded under the scorer {name}, which is not replayed")
-    learner = chosen(name, (), found)
-    predictions = replay(lay_out(found, learner.columns), learner)
-    said = np.isfinite(found["confidence"]) & found.finite
-    assert said.sum() > 0.9 * found.num_rows
-    np.testing.assert_allclose(predictions[said], found["confidence"][said], atol=1e-4)
 
 
 def test_each_temperature_is_near_its_best_single_feature(path: Path) -> None:
