@@ -183,6 +183,58 @@ def test_the_table_of_features_shows_the_report(whole: tuple[Report, Element]) -
     assert [cells[2] for cells in rows if "q_sampled" in cells[0]] == ["no", "no"]
 
 
+def test_the_tables_of_slopes_and_groups_show_the_report(whole: tuple[Report, Element]) -> None:
+    report, page = whole
+    _, _, *rows = table_of(page, "Shared slope against")
+    for cells, row in zip(rows, report.slopes, strict=True):
+        shared, own = row.shared, row.own
+        gains = own.auc - shared.auc, own.log_loss - shared.log_loss
+        found = [float(cell.replace("−", "-")) for cell in cells[2:]]
+        assert found == pytest.approx(
+            [shared.auc, own.auc, gains[0], shared.log_loss, own.log_loss, gains[1], row.error],
+            abs=6e-5,
+        )
+    _, _, *rows = table_of(page, "The slopes")
+    for cells, row in zip(rows, report.slopes, strict=True):
+        found = [float(cell.replace("−", "-")) for cell in cells[2:]]
+        assert found == pytest.approx([row.slope, *row.slopes], abs=6e-4)
+    for caption, groups in (
+        ("Fits of logit(q_max), unscaled, to each workload", report.workloads),
+        ("Fits of logit(q_max), scaled, to each temp", report.temperatures["log_odds_scaled"]),
+        ("Fits of logit(q_max), unscaled, to each temp", report.temperatures["log_odds"]),
+    ):
+        _, _, *rows = table_of(page, caption)
+        for cells, group in zip(rows, groups, strict=True):
+            assert cells[0] == group.name
+            assert cells[1] == f"{group.labels:,}"
+            found = [float(cell.replace("−", "-")) for cell in cells[3:]]
+            assert found == pytest.approx(
+                [group.entropy, group.slope, group.error, *group.intercepts], abs=6e-4
+            )
+
+
+def test_the_tables_of_positions_and_temperatures_show_the_report(
+    whole: tuple[Report, Element],
+) -> None:
+    report, page = whole
+    for caption, named, before in (
+        ("Conditional probability by draft position", "positions", 3),
+        ("Conditional probability by temperature", "regimes", 3),
+    ):
+        spans, head, *rows = table_of(page, caption)
+        assert spans[1:] == [p.title for p in report.predictors]
+        assert head[before:] == ["AUC", "Log-loss", "ECE"] * len(report.predictors)
+        for i, cells in enumerate(rows):
+            expected = [
+                value
+                for p in report.predictors
+                for f in [getattr(p, named)[i].figures]
+                for value in (f.auc, f.log_loss, f.ece_mass)
+            ]
+            assert list(map(float, cells[before:])) == pytest.approx(expected, abs=6e-4)
+        assert len(rows) == len(getattr(report.predictors[0], named))
+
+
 def test_the_best_lossless_fit_of_each_column_is_marked(whole: tuple[Report, Element]) -> None:
     report, page = whole
     (table,) = (
@@ -195,6 +247,8 @@ def test_the_best_lossless_fit_of_each_column_is_marked(whole: tuple[Report, Ele
         if cell.all("span")
     }
     fair = {i: r.figures for i, r in enumerate(report.features) if r.lossless and r.fitted}
+    lossy = [r.figures for r in report.features if not r.lossless]
+    assert max(f.auc for f in lossy) > max(f.auc for f in fair.values())  # and is not marked
     for column, best, of in (
         (3, max, lambda i: fair[i].auc),
         (4, min, lambda i: fair[i].log_loss),
