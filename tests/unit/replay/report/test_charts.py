@@ -95,9 +95,10 @@ def test_any_data_are_drawn_within_the_frame(series: Series, log: bool) -> None:
     assert numbers == []
 
 
-def test_labels_at_the_ends_keep_apart_and_inside() -> None:
-    series = [Series(str(i), [0.0, 1.0], [0.0, 0.001 * i], end=str(i)) for i in range(16)]
-    svg = drawn(*series, height=260.0)
+@pytest.mark.parametrize("end", [0.0, 0.5, 1.0])
+def test_labels_at_the_ends_keep_apart_and_inside(end: float) -> None:
+    series = [Series(str(i), [0.0, 1.0], [0.0, end], end=str(i)) for i in range(16)]
+    svg = drawn(*series, y=Axis("y", 0.0, 1.0), height=260.0)
     heights = [float(t.attributes["y"]) for t in svg.all("text") if "end" in t.attributes["class"]]
     assert len(heights) == 16
     ordered = sorted(heights)
