@@ -24,20 +24,25 @@ time. The loss of all labels is kept as a quadratic around the present coefficie
 
     g = sum of r x,    A = sum of w x x',    w = p (1 - p), or tanh(z/2) / (2z) where p(y) < 1/2
 
-and so are the start values t0, as a prior of precision S P S. A refit takes its minimum,
+and so are the start values t0, as a prior of precision P. A refit takes its minimum,
 
-    d = (A + S P S)^-1 (g - S P S (t - t0)),    t <- t + d,    g <- g - A d
+    d = (A + P)^-1 (g - P (t - t0)),    t <- t + d,    g <- g - A d
 
 and then ages the quadratic: A <- E A E, g <- E g, e = exp(-n / (2 memory)) with the n labels that a
 coefficient has had in the round (at a knot: their shares). So a coefficient forgets by its own
-labels: a rare temperature or a deep position keeps what it knows. S is exp(-N / (2 START_MEMORY))
-with all labels so far, down to a least share. P holds the mean over the knots at its start value,
-and each knot at its neighbour, with the strength of ``damping`` labels each: without labels of its
-own a knot follows its neighbours.
+labels: a rare temperature or a deep position keeps what it knows.
+
+The prior fades likewise, by the share s = exp(-N / (2 START_MEMORY)) of each coefficient, with all
+labels N that it has had, down to a least one. With m = t - t0, and for each feature at the knots
+
+    m'P m = mean(s m)^2 + sum over neighbours of (s_j^2 + s_j+1^2) / 2 (m_j+1 - m_j)^2
+
+(s m)^2 for a position, each times what ``damping`` labels say. Without labels of its own a knot
+follows its neighbours.
 
 w >= p (1 - p) always, and the weight of a surprising label is a bound that Newton's step cannot
 overshoot (Jaakkola and Jordan 2000); the fixed point, g = 0, is the same for every w. There is no
-step size, no undoing, and no constraint: A + S P S is positive definite. A slope below 0 is what
+step size, no undoing, and no constraint: A + P is positive definite. A slope below 0 is what
 the labels say, near 0 by chance and otherwise for a reason; the scores stay probabilities of the
 prefix.
 
@@ -131,22 +136,24 @@ def weights(score: Floats, residual: Floats) -> Floats:
     return np.asarray(np.where(likely, small / (1.0 + small) ** 2, bound))
 
 
-def precision(damping: float, num_positions: int) -> Floats:
-    """[5 J + K, 5 J + K], P of the head; a damping below 1 counts as 1."""
+def prior(labels: Floats, damping: float, num_positions: int) -> Floats:
+    """[5 J + K, 5 J + K], P of the head.
+
+    Args:
+        labels: [5 J + K], that each coefficient has had.
+        damping: below 1 it counts as 1.
+        num_positions: K.
+    """
     knots = len(rules.KNOTS)
-    labels = max(damping, 1.0)
+    share = np.sqrt(np.maximum(np.exp(-labels / rules.START_MEMORY), rules.START_REMAINS))
     steps = np.diff(np.eye(knots), axis=0)
-    held = np.full((knots, knots), 1.0 / knots**2) + steps.T @ steps
     size = knots * rules.FEATURES
     result = np.zeros((size + num_positions, size + num_positions))
     for place, says in enumerate(rules.LABEL_SAYS):
-        result[place : size : rules.FEATURES, place : size : rules.FEATURES] = says * labels * held
-    own = np.arange(size, size + num_positions)
-    result[own, own] = rules.LABEL_SAYS[-1] * labels
-    return result
-
-
-def start_share(labels: Floats) -> Floats:
-    """Diagonal of S by each coefficient's labels so far."""
-    share = np.exp(-labels / rules.START_MEMORY)
-    return np.asarray(np.sqrt(np.maximum(share, rules.START_REMAINS)))
+        own = share[place : size : rules.FEATURES]
+        between = (own[1:] ** 2 + own[:-1] ** 2) / 2.0
+        held = np.outer(own, own) / knots**2 + (steps.T * between) @ steps
+        result[place : size : rules.FEATURES, place : size : rules.FEATURES] = says * held
+    at = np.arange(size, size + num_positions)
+    result[at, at] = rules.LABEL_SAYS[-1] * share[size:] ** 2
+    return max(damping, 1.0) * result

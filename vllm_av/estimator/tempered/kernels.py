@@ -155,21 +155,22 @@ def observe_kernel(
 
 
 @triton.jit
-def _prior(row, column, precision_ptr):
+def _prior(at, share, precision_ptr):
     """P between coefficients at the knots; 0 between features."""
-    a = row // _FEATURES
-    b = column // _FEATURES
-    apart = tl.abs(a - b)
-    ends = (a == 0) | (a == _KNOTS - 1)
-    neighbours = tl.where(apart == 0, tl.where(ends, 1.0, 2.0), tl.where(apart == 1, -1.0, 0.0))
-    held = neighbours + 1.0 / (_KNOTS * _KNOTS)
+    row = at[:, None]
+    column = at[None, :]
     same = (row % _FEATURES == column % _FEATURES) & (row < _SIZE) & (column < _SIZE)
+    beside = same & (tl.abs(row // _FEATURES - column // _FEATURES) == 1)
+    squares = share * share
+    coupled = tl.where(beside, 0.5 * (squares[:, None] + squares[None, :]), 0.0)
+    held = share[:, None] * share[None, :] / (_KNOTS * _KNOTS) - coupled
+    held += tl.where(row == column, tl.sum(coupled, axis=1)[:, None], 0.0)
     return tl.where(same, held * tl.load(precision_ptr + row % _FEATURES), 0.0)
 
 
 @triton.jit
 def _start_share(labels):
-    """Diagonal of S."""
+    """How much of the prior is left."""
     return tl.sqrt(tl.maximum(tl.exp(-labels / _START_MEMORY), _START_REMAINS))
 
 
@@ -244,7 +245,7 @@ def refit_kernel(
     # The quadratic of labels and start values.
     share = _start_share(labels_at)
     share_k = _start_share(labels_k)
-    prior = share[:, None] * _prior(row, column, precision_ptr) * share[None, :]
+    prior = _prior(at, share, precision_ptr)
     prior_k = share_k * share_k * tl.load(precision_ptr + _FEATURES - 1)
     moved = tl.load(coefficients_ptr + at, mask=real, other=0.0)
     moved -= tl.load(start_ptr + at, mask=real, other=0.0)

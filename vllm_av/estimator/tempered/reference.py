@@ -21,8 +21,7 @@ from vllm_av.estimator.tempered.formula import (
     features,
     margins,
     places,
-    precision,
-    start_share,
+    prior,
     weights,
 )
 from vllm_av.estimator.tempered.schedule import Schedule
@@ -54,8 +53,8 @@ class TemperedReference:
         self.start = self.coefficients.copy()
         self.labels = np.zeros_like(self.start)
         self.refits = self.masked = 0
-        self._prior = precision(settings.damping, num_speculative_steps)
-        self._curvature, self._gradient = np.zeros_like(self._prior), np.zeros_like(self.start)
+        size = len(self.start)
+        self._curvature, self._gradient = np.zeros((size, size)), np.zeros(size)
         self._round = np.zeros_like(self.start)
         self._schedule = Schedule(settings.refit_interval)
         shape = (max_num_reqs, num_speculative_steps)
@@ -185,13 +184,12 @@ class TemperedReference:
             return
         self.refits += 1
         self.labels += self._round
-        share = start_share(self.labels)
-        prior = share[:, None] * self._prior * share
-        pull = self._gradient - prior @ (self.coefficients - self.start)
-        step = np.linalg.solve(self._curvature + prior, pull)
+        held = prior(self.labels, self.settings.damping, self.num_speculative_steps)
+        pull = self._gradient - held @ (self.coefficients - self.start)
+        step = np.linalg.solve(self._curvature + held, pull)
         if not np.isfinite(step).all():  # see the kernel
             step = np.zeros_like(step)
-            self._curvature, self._gradient = np.zeros_like(prior), np.zeros_like(pull)
+            self._curvature, self._gradient = np.zeros_like(held), np.zeros_like(pull)
         self.coefficients = self.coefficients + step
         self._gradient -= self._curvature @ step
         keeps = np.exp(-self._round / (2.0 * self.settings.memory))
