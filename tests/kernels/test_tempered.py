@@ -59,7 +59,7 @@ STREAMS: dict[str, Any] = {
     "one position, a vocabulary of 2": (QUICK, 40, 24, 1, 2, torch.bfloat16),
     "5 positions, 1,023 tokens": (QUICK, 40, 16, 5, 1023, torch.float32),
     "5 positions, 3,001 tokens, half": (QUICK, 40, 16, 5, 3001, torch.float16),
-    "7 positions, 50,257 tokens": (QUICK, 17, 8, 7, 50_257, torch.bfloat16),
+    "7 positions, 50,257 tokens": (QUICK, 16, 12, 7, 50_257, torch.bfloat16),
     "16 positions, 1,025 tokens": (QUICK, 30, 16, 16, 1025, torch.float32),
     "own start, no damping, short memory": (
         replace(
