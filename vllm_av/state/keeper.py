@@ -1,7 +1,8 @@
 """Keeps a scorer's state in its file while the server runs.
 
-A copy is taken every ``INTERVAL`` seconds, on the device's own stream between one step and the
-next, and written by a thread; a last one at the end of the process.
+The state is copied now and then, on the device's own stream between one step and the next; a thread
+writes a copy when there was none for a while, or when the last write is long ago. The end of the
+process writes once more, but nobody may count on it: a supervisor gives a server few seconds.
 
 Rule: no step waits, neither for the device nor for the disk. A write that fails is told once, and
 the server goes on.
@@ -23,8 +24,12 @@ from vllm_av.state import file
 if TYPE_CHECKING:
     import torch
 
-INTERVAL = 10.0
-"""Seconds between two copies: what a killed server forgets."""
+COPIES = 0.25
+"""Seconds between two copies."""
+QUIET = 1.0
+"""Seconds without a new copy after which the last one is written."""
+WRITES = 10.0
+"""Seconds between two writes of a server that is never quiet: what it forgets when it is killed."""
 
 _open: dict[Path, Keeper] = {}
 
@@ -93,11 +98,13 @@ class Keeper:
         self._refused = refused
         self._failed = False
         self._pid = os.getpid()
-        self._due = time.monotonic() + INTERVAL
+        self._due = 0.0
+        self._copied_at = self._written_at = time.monotonic()
         self._copies: dict[str, torch.Tensor] = {}
         self._copied: Any = None  # an event of the device
-        self._wanted = threading.Event()
-        self._ended = False
+        self._buffers = threading.Lock()  # holds the copies
+        self._wanted = threading.Event()  # a copy that is not written
+        self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vllm_av state", daemon=True)
         self._thread.start()
         _open[path] = self
@@ -107,23 +114,28 @@ class Keeper:
 
     def tick(self) -> None:
         """Called after each observation, where the device's work is launched."""
-        if time.monotonic() >= self._due and not self._wanted.is_set() and not self._ended:
-            self._due = time.monotonic() + INTERVAL
+        now = time.monotonic()
+        if now < self._due or self._end.is_set() or not self._buffers.acquire(blocking=False):
+            return
+        try:
             self._copy()
+            self._due, self._copied_at = now + COPIES, now
             self._wanted.set()
+        finally:
+            self._buffers.release()
 
     def close(self) -> None:
         """Write the state as it is now, and stop. Again is fine."""
-        if self._ended or os.getpid() != self._pid:
+        if self._end.is_set() or os.getpid() != self._pid:
             return
-        self._ended = True
+        self._end.set()
         self._wanted.set()
         self._thread.join()
         try:
             self._copy()
-        except Exception as error:  # the device may be gone by now; the last copy is in the file
-            self._warn(f"The last seconds are missing from the state in {self._path}: {error}")
-        else:
+        except Exception as error:  # the device may be gone by now; the last copy is not
+            self._warn(f"The last moments are missing from the state in {self._path}: {error}")
+        if self._copies:
             self._write()
 
     def _copy(self) -> None:
@@ -142,20 +154,27 @@ class Keeper:
         self._copied = event
 
     def _run(self) -> None:
-        while not self._ended:
+        while not self._end.is_set():
             self._wanted.wait()
-            if not self._ended:
+            while not self._is_time() and not self._end.wait(QUIET / 4):
+                pass
+            if not self._end.is_set():
                 self._write()
-                self._wanted.clear()
+
+    def _is_time(self) -> bool:
+        now = time.monotonic()
+        return now - self._copied_at >= QUIET or now - self._written_at >= WRITES
 
     def _write(self) -> None:
         try:
-            if self._copied is not None:
-                self._copied.synchronize()
+            with self._buffers:
+                self._wanted.clear()
+                if self._copied is not None:
+                    self._copied.synchronize()
+                arrays = {name: value.numpy().copy() for name, value in self._copies.items()}
             if self._refused:
                 file.put_aside(self._path)
                 self._refused = False
-            arrays = {name: value.numpy() for name, value in self._copies.items()}
             file.write(self._path, self._identity, arrays)
         except Exception as error:  # the server does not end for it
             if not self._failed:
@@ -163,3 +182,4 @@ class Keeper:
             self._failed = True
         else:
             self._failed = False
+        self._written_at = time.monotonic()

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,23 +56,51 @@ def steps_in(path: Path) -> int:
     return int(arrays["steps"][0])
 
 
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 30
-    while not path.exists():
+def wait_until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
 
-def test_a_copy_is_written_when_it_is_due(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("COPIES", 0.0), ("QUIET", 0.05), ("WRITES", 1000.0)):
+        monkeypatch.setattr(keeper, name, seconds)
+
+
+def test_a_server_that_is_quiet_has_its_state_written(path: Path) -> None:
+    scorer, kept = keep(path)
+    for count in (5, 12):
+        for _ in range(scorer.steps, count):
+            scorer.observe()
+            kept.tick()
+        wait_until(lambda count=count: path.exists() and steps_in(path) == count)
+    assert kept._thread.is_alive()
+
+
+def test_one_that_is_never_quiet_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "QUIET", 2.0)
+    monkeypatch.setattr(keeper, "WRITES", 0.05)
+    scorer, kept = keep(path)
+
+    def written() -> bool:
+        scorer.observe()
+        kept.tick()
+        return path.exists() and steps_in(path) > 3
+
+    wait_until(written)
+
+
+def test_a_copy_is_not_taken_at_every_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "COPIES", 1000.0)
     scorer, kept = keep(path)
     for _ in range(5):
         scorer.observe()
         kept.tick()
-    assert not path.exists()
-    monkeypatch.setattr(kept, "_due", 0.0)
-    kept.tick()
-    scorer.observe()  # the copy was taken before
-    wait_for(path)
+    wait_until(path.exists)
+    assert steps_in(path) == 1
+    kept.close()
     assert steps_in(path) == 5
 
 
@@ -99,7 +127,6 @@ def test_a_step_does_not_wait_for_the_disk(path: Path, monkeypatch: pytest.Monke
         write(*arguments)
 
     monkeypatch.setattr(file, "write", slow)
-    monkeypatch.setattr(keeper, "INTERVAL", 0.0)
     scorer, kept = keep(path)
     scorer.observe()
     kept.tick()
@@ -109,27 +136,19 @@ def test_a_step_does_not_wait_for_the_disk(path: Path, monkeypatch: pytest.Monke
         kept.tick()
     assert not path.exists()
     held.set()
-    wait_for(path)
-    assert steps_in(path) in (1, 101)
-    kept.close()
-    assert steps_in(path) == 101
+    wait_until(lambda: path.exists() and steps_in(path) == 101)
 
 
 def test_a_write_that_fails_is_told_once_and_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(keeper, "INTERVAL", 0.0)
     folder = tmp_path / "gone"
     told: list[str] = []
     scorer, kept = keep(folder / "state", told)
-    deadline = time.monotonic() + 30
-    while not told:
-        assert time.monotonic() < deadline
+    for _ in range(3):
         kept.tick()
-        time.sleep(0.002)
-    for _ in range(50):
-        kept.tick()
-        time.sleep(0.002)
+        wait_until(lambda: not kept._wanted.is_set())
+    wait_until(lambda: told)
     assert len(told) == 1
     assert told[0].startswith("[AV-STATE-WRITE] the state cannot be written to")
     folder.mkdir()
