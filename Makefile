@@ -38,7 +38,7 @@ help:
 	@echo "make traces     record what became of the drafters' drafts, or DRAFTER=name (an hour)"
 	@echo "make test       set up, check, then the tests, on two cores"
 	@echo "make test-033   the engine tests on vLLM 0.33.0, set up as far as a CPU can run it"
-	@echo "make test-full  what make test leaves out for its length"
+	@echo "make test-full  what make test leaves out for its length, after make traces"
 	@echo "make bench      the benchmarks"
 	@echo "make check      ruff and mypy"
 	@echo "make setup      only set up .venv"
@@ -81,7 +81,8 @@ test: check setup-033
 test-033: setup-033
 	$(PYTEST033) $(PARALLEL) tests/engine
 
-test-full: setup
+# The bars are measured on the traces; those that are whole are kept.
+test-full: traces
 	$(BIN)/pytest -m full tests
 
 bench: setup
