@@ -35,7 +35,7 @@ help:
 	@echo "make demo       set up, then run a real model in three arms and compare them (minutes);"
 	@echo "                DRAFTER=name takes another drafter, TEMPERATURE=0 another temperature"
 	@echo "make drafters   train the package's drafters anew, or DRAFTER=name (hours)"
-	@echo "make traces     record what became of the drafters' drafts, or DRAFTER=name (an hour)"
+	@echo "make traces     record what became of the drafters' drafts, or DRAFTER=name (40 minutes)"
 	@echo "make test       set up, check, then the tests, on two cores"
 	@echo "make test-033   the engine tests on vLLM 0.33.0, set up as far as a CPU can run it"
 	@echo "make test-full  what make test leaves out for its length, after make traces"

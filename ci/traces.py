@@ -17,8 +17,8 @@ from vllm_av.errors import DemoError
 
 TRACES = Path(__file__).resolve().parents[1] / "build/traces"
 TEMPERATURES = (0, 0.01, 0.1, 0.3, 0.5, 0.7, 1, 1.3)
-# A small target makes them fast: enough for 20,000 labels at the fifth position. Of the others, as
-# many as an hour of one core makes of all four.
+# A small target makes them fast: enough for 20,000 labels at the fifth position. Of the others that
+# would be hours; these took ten minutes of a core each, for 24,000 labels at the first.
 REQUEST_STEPS = {
     "mtp": 65_000,
     "eagle": 24_000,
