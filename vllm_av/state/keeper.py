@@ -143,12 +143,16 @@ class Keeper:
         import torch
 
         event = None
-        for name, value in self._scorer.state_tensors().items():
-            if name not in self._copies:
-                self._copies[name] = torch.empty_like(value, device="cpu", pin_memory=value.is_cuda)
-            self._copies[name].copy_(value, non_blocking=True)
-            if value.is_cuda and event is None:
-                event = torch.cuda.Event(blocking=True)
+        # vLLM's steps are in that mode and the end of a process is not; a buffer must not change.
+        with torch.inference_mode():
+            for name, value in self._scorer.state_tensors().items():
+                if name not in self._copies:
+                    self._copies[name] = torch.empty_like(
+                        value, device="cpu", pin_memory=value.is_cuda
+                    )
+                self._copies[name].copy_(value, non_blocking=True)
+                if value.is_cuda and event is None:
+                    event = torch.cuda.Event(blocking=True)
         if event is not None:
             event.record()
         self._copied = event

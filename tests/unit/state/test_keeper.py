@@ -117,6 +117,17 @@ def test_the_last_state_is_written_at_the_end(path: Path) -> None:
     assert not kept._thread.is_alive()
 
 
+def test_a_step_is_in_inference_mode_and_the_end_is_not(path: Path) -> None:
+    told: list[str] = []
+    scorer, kept = keep(path, told)
+    with torch.inference_mode():
+        kept.tick()
+    scorer.observe()
+    kept.close()
+    assert told == []
+    assert steps_in(path) == 1
+
+
 def test_a_step_does_not_wait_for_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held, entered = threading.Event(), threading.Event()
     write = file.write
