@@ -47,7 +47,7 @@ def compare(settings: Any, steps: Any, slots: int, positions: int, *, block: boo
         observe_reference(reference, step)
         np.testing.assert_allclose(coefficients(ours), reference.coefficients, atol=1e-5)
     state = ours.snapshot()
-    assert state["refits"].item() == reference.refits > 3
+    assert state["refits"].item() == reference.refits >= 3
     assert state["masked"].item() == reference.masked > 0
     np.testing.assert_allclose(state["labels"], reference.labels[-positions:], atol=1e-6)
     assert np.abs(reference.coefficients - reference.start).max() > 0.05
@@ -246,9 +246,8 @@ def test_compiled_and_interpreted(compared: Any) -> None:
     made = traffic(5, slots=32, positions=2, vocab=40, odd=True)
     run(estimator, made, torch.zeros(32, 2))
     assert 1 < estimator.snapshot()["refits"].item() < 5
-    assert {"partial_sums_kernel", "predict_kernel", "observe_kernel", "refit_kernel"} <= set(
-        compared.launches
-    )
+    predicting = {"partial_sums_kernel", "feature_kernel", "score_kernel"}
+    assert set(compared.launches) == predicting | {"observe_kernel", "refit_kernel"}
 
 
 def guarded(tensor: torch.Tensor) -> torch.Tensor:
