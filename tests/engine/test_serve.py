@@ -1,5 +1,6 @@
 """``vllm serve`` on the CPU, adaptive verification on, over HTTP: the line that the demonstration
-prints, in float32 so that equal requests must get equal answers, and with a trace recorded.
+prints, in float32 so that equal requests must get equal answers, with a trace recorded and what the
+estimator learns kept.
 
 The tests share one server and run in the order of this file; the last but one stops it.
 """
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -33,7 +35,10 @@ def server(target: str, trace: Path, tmp_path_factory: pytest.TempPathFactory) -
     _, *arguments = serve_command(Arm.ADAPTIVE, _SETTINGS, Pair(Path(target), carried("eagle")))
     config = arguments.index("--speculative-config") + 1
     spec = json.loads(arguments[config])
-    spec["adaptive_verification_config"] = {"trace": str(trace)}
+    spec["adaptive_verification_config"] = {
+        "trace": str(trace),
+        "state_file": str(trace.with_name("state")),
+    }
     arguments[config] = json.dumps(spec)
     log = tmp_path_factory.mktemp("serve") / "log"
     environment = {**ENVIRONMENT, "VLLM_LOGGING_LEVEL": "INFO"}
@@ -81,7 +86,7 @@ def test_metrics_count_the_speculation(server: Server) -> None:
         assert after[counter] > before[counter] > 0, counter
 
 
-def test_a_signal_ends_it_cleanly_and_leaves_nobody(server: Server) -> None:
+def test_a_signal_ends_it_cleanly_and_leaves_nobody(server: Server, trace: Path) -> None:
     family = psutil.Process(server.process.pid).children(recursive=True)
     assert family
     server.process.send_signal(signal.SIGTERM)
@@ -96,6 +101,14 @@ def test_a_signal_ends_it_cleanly_and_leaves_nobody(server: Server) -> None:
     assert "request processing complete; starting resource teardown" in log
     assert "Application shutdown complete" in log
     assert "force killing" not in log
+    # What the estimator has learnt to the end is in its file.
+    with np.load(trace.with_name("state"), allow_pickle=False) as state:
+        identity = json.loads(state["identity"].tobytes())
+        steps, labels = int(state["counters"][0]), state["labels"]
+    assert identity["scorer"] == "online_estimator"
+    assert steps > 20
+    assert labels.sum() > 100
+    assert "AV-STATE" not in log
 
 
 def test_what_was_served_is_recorded_to_its_end(server: Server, trace: Path) -> None:

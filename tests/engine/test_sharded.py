@@ -6,9 +6,11 @@ kept: nowhere else does it learn that.
 
 import inspect
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.engine import models
@@ -33,11 +35,17 @@ def sharded(
     ):
         pytest.skip("vLLM before 0.33.0 shards no batch under adaptive verification")
     monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")  # for this file's functions
-    target, draft = random_pair
-    spec = speculation(draft, "draft_model", True, TINY_STEPS, {"trace": str(tmp_path / "t")})
-    ranks = {"tensor_parallel_size": 2, "enable_batch_sharded_sampling": True}
-    with in_processes(target, spec, **tiny_changes(), **ranks) as llm:
+    with started(random_pair, tmp_path, trace=str(tmp_path / "t")) as llm:
         yield llm
+
+
+def started(pair: tuple[str, str], folder: Path, **block: Any) -> AbstractContextManager[Any]:
+    """Two ranks, with their state kept in ``folder`` and much explored."""
+    target, draft = pair
+    block |= {"state_file": str(folder / "state"), "exploration": 0.2}
+    spec = speculation(draft, "draft_model", True, TINY_STEPS, block)
+    ranks = {"tensor_parallel_size": 2, "enable_batch_sharded_sampling": True}
+    return in_processes(target, spec, **tiny_changes(), **ranks)
 
 
 def cap_and_record(worker: Any) -> None:
@@ -64,6 +72,31 @@ def seen(worker: Any) -> list[tuple[list[int], list[int]]]:
     return list(worker.model_runner.adaptive_verification.seen)
 
 
+def learnt(worker: Any) -> dict[str, Any]:
+    """In a worker: the state of the estimator."""
+    scorer = worker.model_runner.speculator.acceptance_scorer
+    while not hasattr(scorer, "state_tensors"):
+        scorer = scorer.scorer
+    return {name: tensor.numpy().copy() for name, tensor in scorer.state_tensors().items()}
+
+
+def constrain_all(llm: Any) -> None:
+    """Eight requests, each sampled by one of the ranks, that are all kept from teaching."""
+    from vllm import SamplingParams
+
+    requests = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
+    params = SamplingParams(
+        temperature=1.0, top_k=3, max_tokens=8, ignore_eos=True, detokenize=False
+    )
+    llm.generate(requests, params, use_tqdm=False)
+
+
+def assert_same(state: dict[str, Any], other: dict[str, Any]) -> None:
+    assert state.keys() == other.keys()
+    for name, value in state.items():
+        np.testing.assert_array_equal(other[name], value)
+
+
 def test_the_host_knows_what_each_request_kept(
     sharded: Any, random_pair: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -74,9 +107,23 @@ def test_the_host_knows_what_each_request_kept(
     assert first == second
     assert all(on_device == on_host for on_device, on_host in first)
     assert any(len(set(on_host)) > 1 for _, on_host in first)
+    # Both learn the same, and neither from a request that the other one samples.
+    state, other = sharded.collective_rpc(learnt)
+    assert_same(state, other)
+    constrain_all(sharded)
+    masked, other = sharded.collective_rpc(learnt)
+    assert_same(masked, other)
+    assert masked["masked"].sum() > state["masked"].sum() == 0
     # One of the ranks has recorded it.
     sharded.llm_engine.engine_core.shutdown()
     trace = read(tmp_path / "t")
     verified = [sum(on_host) for _, on_host in first]
     assert trace["verified"].sum() >= sum(verified) > 0
-    assert len(set(trace["request"])) == len(PROMPTS)
+    assert len(set(trace["request"])) == 2 * len(PROMPTS)
+    # And one has kept what they learnt; both go on from it.
+    with np.load(tmp_path / "state", allow_pickle=False) as file:
+        kept = {name: file[name] for name in masked}
+    assert kept["counters"][0] > 5
+    with started(random_pair, tmp_path) as again:
+        for found in again.collective_rpc(learnt):
+            assert_same(kept, found)
