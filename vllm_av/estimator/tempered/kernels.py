@@ -234,11 +234,11 @@ def refit_kernel(
     pull = tl.load(gradient_ptr + at, mask=real, other=0.0)
     round_at = tl.zeros((_PADDED,), tl.float64)
     for step in range(NUM_STEPS):
-        place = sums_ptr + (below * NUM_STEPS + step) * _SUMS + which
-        curvature += tl.load(place, mask=known & (apart <= 1), other=0.0)
-        place = sums_ptr + (at // _FEATURES * NUM_STEPS + step) * _SUMS
-        pull += tl.load(place + _GRADIENT + at % _FEATURES, mask=real, other=0.0)
-        round_at += tl.load(place + _SHARES, mask=real, other=0.0)
+        products = sums_ptr + (below * NUM_STEPS + step) * _SUMS + which
+        curvature += tl.load(products, mask=known & (apart <= 1), other=0.0)
+        rows = sums_ptr + (at // _FEATURES * NUM_STEPS + step) * _SUMS
+        pull += tl.load(rows + _GRADIENT + at % _FEATURES, mask=real, other=0.0)
+        round_at += tl.load(rows + _SHARES, mask=real, other=0.0)
     round_at = tl.where(round_at - round_at == 0.0, round_at, 0.0)
     labels_at = tl.load(labels_ptr + at, mask=real, other=0.0) + round_at
 
@@ -313,5 +313,5 @@ def refit_kernel(
     tl.store(refits_ptr, tl.load(refits_ptr) + 1.0)
     for j in range(_KNOTS):
         for cleared in range(_SUMS):
-            place = sums_ptr + (j * NUM_STEPS + k) * _SUMS + cleared
-            tl.store(place, tl.zeros((BLOCK,), tl.float64), mask=is_position)
+            spent = sums_ptr + (j * NUM_STEPS + k) * _SUMS + cleared
+            tl.store(spent, tl.zeros((BLOCK,), tl.float64), mask=is_position)
