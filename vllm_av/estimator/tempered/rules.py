@@ -21,7 +21,7 @@ LABEL_SAYS = (0.8, 0.8, 0.2, 0.8, 0.2)
 and features of size 2 or, the logarithm of the margin, 1, as drafts of real pairs have them. Turns
 ``damping``, which is in labels, into the precision of the start values."""
 
-START_MEMORY = 500.0
+START_MEMORY = 250.0
 """Labels after which the start values count e times less: each coefficient's own labels. They are a
 guess, and where nearly all labels are alike a label says too little to outweigh a lasting one."""
 
