@@ -159,6 +159,23 @@ class Engine:
         assert self.scorer.name == "online_estimator"
         return self.scorer.scorer.estimator
 
+    def new_scorer(self, **block: Any) -> Any:
+        """A scorer for this engine by its ``adaptive_verification_config``, without its guard."""
+        from vllm_av.config import parse_block
+        from vllm_av.scorers.base import ScorerContext
+        from vllm_av.scorers.build import build
+
+        speculator = self.runner.speculator
+        context = ScorerContext(
+            num_speculative_steps=speculator.num_speculative_steps,
+            max_num_reqs=speculator.max_num_reqs,
+            device=speculator.device,
+            has_draft_logits=True,
+            confidence_head=None,
+            config=parse_block(block),
+        )
+        return build(context)[0].scorer
+
     def greedy(
         self, prompts: Sequence[list[int]], batch: int, max_tokens: int = TOKENS
     ) -> list[list[int]]:

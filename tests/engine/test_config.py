@@ -18,6 +18,7 @@ import pytest
 from tests.engine.harness import ENVIRONMENT, engine_arguments, speculation
 from tests.packages import EXAMPLES, expose, python_path
 from vllm_av.errors import Code, ConfigError
+from vllm_av.estimator.settings import MIXED
 
 BLOCK = "adaptive_verification_config"
 WRITTEN = {
@@ -36,7 +37,7 @@ IN_FORCE = {
     "estimator": {
         "refit_interval": 50,
         "damping": 25.0,
-        "ridge": 1e-3,
+        "memory": MIXED.memory,
         "initial_slope": 0.6,
         "initial_intercepts": [0.1, 0.0, -0.1, -0.2],
         "log_odds_clamp": 40.0,

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
@@ -37,15 +38,18 @@ def test_labels_and_predictions_are_the_estimators_own(
     from vllm_av.estimator import kernels
 
     adaptive.price(fixed_cost)
-    estimator = adaptive.estimator
-    estimator._steps = 0  # of a round that is longer than this test
-    before = estimator._sums.clone()
-    with _probed(adaptive) as probe, adaptive.recorded() as steps:
+    # Which sums by position, in rounds that are longer than this test.
+    scorer = adaptive.new_scorer(scorer="pooled_estimator")
+    with (
+        mock.patch.object(adaptive.scorer, "scorer", scorer),
+        _probed(adaptive) as probe,
+        adaptive.recorded() as steps,
+    ):
         adaptive.greedy(prompts[:6], batch=3, max_tokens=20)
     positions = probe.drafts.positions
     assert len(positions) == STEPS
     assert sum(position.labels for position in positions) > 20
-    sums = estimator._sums - before
+    sums = scorer.estimator._sums
     assert sums[kernels.LABELS].tolist() == [position.labels for position in positions]
     residuals = [position.accepted - position.predicted for position in positions]
     assert sums[kernels.NOW + 4].tolist() == pytest.approx(residuals, abs=1e-3)

@@ -135,20 +135,7 @@ def test_a_batch_without_constraints_carries_nothing(
 
 def fresh(engine: Engine, name: str) -> Any:
     """A scorer that has seen nothing yet."""
-    from vllm_av.config import parse_block
-    from vllm_av.scorers.base import ScorerContext
-    from vllm_av.scorers.build import build
-
-    speculator = engine.runner.speculator
-    context = ScorerContext(
-        num_speculative_steps=speculator.num_speculative_steps,
-        max_num_reqs=speculator.max_num_reqs,
-        device=speculator.device,
-        has_draft_logits=True,
-        confidence_head=None,
-        config=parse_block({"scorer": name, "estimator": {"refit_interval": INTERVAL}}),
-    )
-    return build(context)[0].scorer
+    return engine.new_scorer(scorer=name, estimator={"refit_interval": INTERVAL})
 
 
 def upstreams(engine: Engine) -> Any:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.engine.sampling import tiny_engine
+from vllm_av.estimator.settings import MIXED
 
 PROMPTS = [[n % 8, 3 * n % 8, 5, (n * n) % 8] for n in range(3)]
 
@@ -13,15 +14,16 @@ PROMPTS = [[n % 8, 3 * n % 8, 5, (n * n) % 8] for n in range(3)]
 @pytest.mark.parametrize(
     ("block", "settings"),
     [
-        (None, (100, 50.0)),  # vLLM's own
+        (None, (MIXED.refit_interval, MIXED.damping)),
+        ({"scorer": "pooled_estimator"}, (100, 50.0)),  # vLLM's own
         ({"estimator": {"refit_interval": 30, "damping": 500.0}}, (30, 500.0)),
     ],
-    ids=["nothing", "numbers"],
+    ids=["nothing", "pooled", "numbers"],
 )
 def test_what_the_user_wrote_reached_the_estimator(
     block: dict[str, Any] | None, settings: tuple[int, float], random_pair: tuple[str, str]
 ) -> None:
-    found = tiny_engine(random_pair, block=block).estimator.settings
+    found = tiny_engine(random_pair, block=block).scorer.scorer.estimator.settings
     assert (found.refit_interval, found.damping) == settings
 
 

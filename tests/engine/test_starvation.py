@@ -47,22 +47,9 @@ def price_per_request(engine: Engine, cost: float) -> None:
 @contextmanager
 def without_hope(engine: Engine, scorer: str) -> Iterator[None]:
     """A scorer that believes nothing of the last position takes over after ``SWAPPED`` steps."""
-    from vllm_av.config import parse_block
-    from vllm_av.scorers.base import ScorerContext
-    from vllm_av.scorers.build import build
-
     start = [0.5] * (TINY_STEPS - 1) + [HOPELESS]
-    block = {"scorer": scorer, "estimator": {"refit_interval": 2, "initial_intercepts": start}}
-    speculator = engine.runner.speculator
-    context = ScorerContext(
-        num_speculative_steps=TINY_STEPS,
-        max_num_reqs=speculator.max_num_reqs,
-        device=speculator.device,
-        has_draft_logits=True,
-        confidence_head=None,
-        config=parse_block(block),
-    )
-    hopeless = build(context)[0].scorer
+    estimator = {"refit_interval": 2, "initial_intercepts": start}
+    hopeless = engine.new_scorer(scorer=scorer, estimator=estimator)
     guard, seen = engine.scorer, 0
     observe = guard.observe
 
