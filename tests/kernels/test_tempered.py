@@ -24,6 +24,7 @@ from tests.traffic import (
     traffic,
 )
 from vllm_av.cpu.launcher import Launcher
+from vllm_av.estimator.online import OnlineEstimator
 from vllm_av.estimator.settings import MIXED
 from vllm_av.estimator.tempered import kernels
 from vllm_av.estimator.tempered.online import TemperedEstimator
@@ -218,16 +219,17 @@ def kernels_of(estimator: Any, counts: tuple[int, ...], monkeypatch: Any) -> dic
         for count in counts:
             mapping = torch.arange(count, dtype=torch.int32)
             logits, out = torch.randn(count, 40), torch.zeros(count, 2)
-            estimator.predict(logits, mapping, torch.tensor(0), torch.ones(256), out)
+            estimator.predict(logits, mapping, torch.tensor(0), torch.ones(600), out)
             estimator.observe(mapping, mapping * 0 + 2, mapping * 0, mapping >= 0)
     return variants
 
 
 def test_the_size_of_a_batch_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    estimator = TemperedEstimator(replace(QUICK, refit_interval=1), 256, 2, CPU)
-    found = kernels_of(estimator, (1, 7, 16, 24, 255, 256), monkeypatch)
-    assert {name: len(variants) for name, variants in found.items()} == dict.fromkeys(found, 1)
-    assert {"observe_kernel", "refit_kernel"} < set(found)
+    for kind in (TemperedEstimator, OnlineEstimator):
+        estimator = kind(replace(QUICK, refit_interval=1), 600, 2, CPU)
+        found = kernels_of(estimator, (1, 7, 16, 255, 257, 512, 513, 600), monkeypatch)
+        assert {name: len(variants) for name, variants in found.items()} == dict.fromkeys(found, 1)
+        assert {"observe_kernel", "refit_kernel"} < set(found)
 
 
 def test_twice_the_same_bits() -> None:

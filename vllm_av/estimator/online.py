@@ -154,6 +154,8 @@ class OnlineEstimator:
             mask: [num_reqs] bool, True where the request may teach; None, all may.
         """
         num_reqs = idx_mapping.shape[0]
+        # As many lanes as there are slots, however few requests: another number would compile.
+        lanes = max(len(self.scores), num_reqs)
         kernels.observe_kernel[(self.num_speculative_steps,)](
             self._sums,
             self._slopes,
@@ -167,7 +169,7 @@ class OnlineEstimator:
             mask,
             num_reqs,
             NUM_STEPS=self.num_speculative_steps,
-            BLOCK=max(256, kernels.next_power_of_2(num_reqs)),
+            BLOCK=kernels.next_power_of_2(lanes),
         )
         self._steps += 1
         if self._steps < self.settings.refit_interval:

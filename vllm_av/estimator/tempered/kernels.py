@@ -19,7 +19,7 @@ from vllm_av.estimator.tempered.scoring import KEPT, softplus
 
 KNOTS = len(rules.KNOTS)
 SIZE = KNOTS * rules.FEATURES
-"""Coefficients at the knots: feature by feature, knot by knot."""
+"""Coefficients at the knots: knot by knot, and within one feature by feature."""
 PADDED = 32
 """A power of two that holds them."""
 

@@ -25,7 +25,8 @@ class TemperedEstimator:
         features: [slots, K, 4] f32, of each slot's last draft: log-odds, margin, place among the
             knots, mean log-odds of the earlier drafts.
         scores: [slots, K] f32, log-odds of acceptance as they were at draft time.
-        refits: rounds closed, counted on the host; the first ones may have had too few labels.
+        refits: rounds closed in this process, counted on the host; the first ones may have had too
+            few labels.
     """
 
     def __init__(
@@ -147,6 +148,8 @@ class TemperedEstimator:
         """
         num_reqs = idx_mapping.shape[0]
         steps = self.num_speculative_steps
+        # As many lanes as there are slots, however few requests: another number would compile.
+        lanes = max(len(self.scores), num_reqs)
         kernels.observe_kernel[(kernels.KNOTS, steps)](
             self._sums,
             self._masked,
@@ -158,7 +161,7 @@ class TemperedEstimator:
             mask,
             num_reqs,
             NUM_STEPS=steps,
-            BLOCK=max(256, softmax.next_power_of_2(num_reqs)),
+            BLOCK=softmax.next_power_of_2(lanes),
         )
         if not self._schedule.count():
             return
@@ -209,7 +212,7 @@ class TemperedEstimator:
             "gradient": self._gradient,
             "masked": self._masked,
             "refits": self._refits,
-            "counters": torch.tensor([self._schedule.steps, self._schedule.left, self.refits]),
+            "counters": torch.tensor([self._schedule.steps, self._schedule.left]),
         }
 
     def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
@@ -225,8 +228,7 @@ class TemperedEstimator:
             raise ValueError("it has a negative count")
         for name, own in self.state_tensors().items():
             own.copy_(tensors[name])
-        steps, left, self.refits = tensors["counters"].tolist()
-        self._schedule.resume(steps, left)
+        self._schedule.resume(*tensors["counters"].tolist())
         size = kernels.SIZE
         self.by_knot.view(-1).copy_(self._coefficients[:size])
         self.intercepts.copy_(self._coefficients[size:])
