@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.bars import features_of, scorer
+from tests.bars.measures import features_of, scorer
 from vllm_av.replay import trace
 from vllm_av.replay.baselines.constant import ConstantPerPosition
 from vllm_av.replay.baselines.platt import PlattWithCalibeating

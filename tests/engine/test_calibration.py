@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ci.traces import TEMPERATURES
-from tests import bars
+from tests.bars import measures
 from vllm_av.replay.trace import Trace, read
 
 REQUEST_STEPS = 26_000
@@ -35,16 +35,16 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 def test_mixed_traffic_is_near_the_optimum_of_each_temperature(recorded: Trace) -> None:
     assert recorded.info.censoring == "none"
-    gap = bars.mixed(recorded, bars.scorer("online_estimator"))["all"]
+    gap = measures.mixed(recorded, measures.scorer("online_estimator"))["all"]
     print(gap)
     assert gap.labels > 5_000
     assert gap.share <= 0.015
     # And the bar says something here: vLLM's own estimator is far from it.
-    assert bars.mixed(recorded, bars.scorer("upstream"))["all"].share > 0.2
+    assert measures.mixed(recorded, measures.scorer("upstream"))["all"].share > 0.2
 
 
 def test_survival_is_calibrated(recorded: Trace) -> None:
-    found = bars.calibration(recorded, bars.scorer("online_estimator"))["all"]
+    found = measures.calibration(recorded, measures.scorer("online_estimator"))["all"]
     print(found)
     assert found["labels"] > 20_000
     assert found["ece_mass"] <= 0.02

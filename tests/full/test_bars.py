@@ -1,7 +1,10 @@
-"""The estimator's bars on every trace (see :mod:`tests.traces`); :mod:`tests.bars` says how.
+"""The estimator's bars on every trace (see :mod:`tests.traces`); ``tests/bars`` says how.
 
-Where one run depends on chance (a start at batch 1), the mean over several starting places is held
-to the bar; the figures of all are printed where it fails.
+Each run is held to its bar, but for one: a wrong start at batch 1 is tried at six places of the
+trace, once with the requests in turns as they are in the trace, and once one after another, as a
+server with room for one sees them. In that order 200 steps are a few requests of as many
+temperatures, a single run may have more left than half, and the *mean* over the places is held to
+the bar. Each run's figure is printed (``pytest -rP`` shows them), and none is ever made worse.
 """
 
 from functools import cache
@@ -10,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests import bars
+from tests.bars import measures
+from tests.bars.shift import shift
+from tests.bars.start import OFF, cold_start
 from tests.rivals import OURS, best_of_others, lines, side_by_side
 from tests.traces import parameters
 from vllm_av.replay.trace import Trace, read
@@ -20,9 +25,9 @@ pytestmark = [
     pytest.mark.timeout(3600),
     pytest.mark.parametrize("path", parameters()),
 ]
-BUILD = bars.scorer(OURS)
+BUILD = measures.scorer(OURS)
 ENOUGH = 20_000
-"""Labels of a position from which on its calibration is held to the bar."""
+"""Labels of a position, in the whole trace, from which on its calibration is held to the bar."""
 
 
 @cache
@@ -31,20 +36,20 @@ def trace(path: Path) -> Trace:
 
 
 def test_each_temperature_is_near_its_best_single_feature(path: Path) -> None:
-    gaps = bars.single(trace(path), BUILD)
+    gaps = measures.single(trace(path), BUILD)
     assert {name: gap for name, gap in gaps.items() if not gap.share <= 0.01} == {}
 
 
 def test_mixed_traffic_is_near_the_optimum_of_each_temperature(path: Path) -> None:
-    gap = bars.mixed(trace(path), BUILD)["all"]
+    gap = measures.mixed(trace(path), BUILD)["all"]
     assert gap.share <= 0.015, gap
 
 
 def test_survival_is_calibrated(path: Path) -> None:
-    found = bars.calibration(trace(path), BUILD)
-    held = {name: of for name, of in found.items() if name == "all" or of["labels"] >= ENOUGH}
+    found = measures.calibration(trace(path), BUILD)
+    held = {n: of for n, of in found.items() if n == "all" or of["trace_labels"] >= ENOUGH}
     wrong = {
-        name: (of["ece_mass"], of["labels"])
+        name: (of["ece_mass"], of["trace_labels"])
         for name, of in held.items()
         if not of["ece_mass"] <= 0.02
     }
@@ -52,17 +57,22 @@ def test_survival_is_calibrated(path: Path) -> None:
 
 
 def test_a_wrong_start_is_left_within_steps_at_batch_64(path: Path) -> None:
-    courses = bars.cold_start(trace(path), BUILD, batch=64, most=60)
+    courses = cold_start(trace(path), BUILD, batch=64, most=60)
     left = {of: (course.left(10), course.left(50)) for of, course in courses.items()}
     wrong = {of: each for of, each in left.items() if not (each[0] <= 0.5 and each[1] <= 0.1)}
     assert wrong == {}
 
 
-def test_a_wrong_start_is_left_at_batch_1_and_never_made_worse(path: Path) -> None:
-    courses = bars.cold_start(trace(path), BUILD, batch=1, most=2000, places=6)
-    for off in bars.OFF:
+@pytest.mark.parametrize("serial", [False, True], ids=["in turns", "one after another"])
+def test_a_wrong_start_is_left_at_batch_1_and_never_made_worse(path: Path, serial: bool) -> None:
+    courses = cold_start(trace(path), BUILD, batch=1, most=2000, places=6, serial=serial)
+    above = {}
+    for off in OFF:
         left = [course.left(200) for (*of, _), course in courses.items() if tuple(of) == off]
-        assert np.mean(left) <= 0.5, (off, left)
+        print(f"slope {off[0]:+} intercepts {off[1]:+}:", *(f"{each:.3f}" for each in left))
+        if not (np.mean(left) if serial else max(left)) <= 0.5:
+            above[off] = left
+    assert above == {}
     worse = {of: course.worst for of, course in courses.items() if course.worst > 0.0}
     assert worse == {}
 
@@ -70,10 +80,10 @@ def test_a_wrong_start_is_left_at_batch_1_and_never_made_worse(path: Path) -> No
 @pytest.mark.parametrize("by", [1.0, -1.0])
 def test_a_jump_is_followed(path: Path, by: float) -> None:
     """200 steps at batch 64; a short trace has fewer after the jump, which is the harder bar."""
-    course = bars.shift(trace(path), BUILD, batch=64, by=by)
-    last = course.loss[max(course.loss)]
+    course = shift(trace(path), BUILD, batch=64, by=by)
+    last = course.after(200)
     assert last <= 1.03 * course.optimum, course
-    slow = bars.shift(trace(path), BUILD, batch=2, by=by, most=4000)
+    slow = shift(trace(path), BUILD, batch=2, by=by, most=4000)
     assert slow.worst <= 0.05, slow
 
 
