@@ -12,7 +12,7 @@ from typing import Any
 
 from vllm_av.config.block import parse_block
 from vllm_av.config.text import shown
-from vllm_av.drafters import drafter_type
+from vllm_av.drafters import TYPES, DrafterType, drafter_type
 from vllm_av.errors import Code, TraceError
 from vllm_av.estimator.settings import EstimatorSettings
 from vllm_av.replay.learners import LEARNERS
@@ -24,8 +24,8 @@ from vllm_av.scorers.registry import names
 def chosen(scorer: str, assignments: Sequence[str], trace: Trace) -> Learner:
     """The learner that is asked for.
 
-    It starts where serving does: at the settings, else at the start values of the drafter's type
-    if the trace names its method.
+    It starts where serving does that starts cold: at the settings, else at the start values of the
+    drafter's type, if the trace names that or the method.
 
     Args:
         scorer: its name.
@@ -46,10 +46,19 @@ def _settings(scorer: str, assignments: Sequence[str], trace: Trace) -> Estimato
     for assignment in assignments:
         _assign(block, assignment)
     config = parse_block(block, num_speculative_tokens=trace.info.num_speculative_tokens)
-    method = trace.info.method
     # vLLM's own estimator starts from one pair of numbers whatever drafts.
-    row = drafter_type(method, has_head=trace.has("head")) if method and scorer in names() else None
+    row = _type(trace) if scorer in names() else None
     return config.estimator.settings(scorer, row.start if row else None)
+
+
+def _type(trace: Trace) -> DrafterType | None:
+    """The drafter's: the one that a recording names, which knew the checkpoint; else the method's.
+
+    A method has several types, which only the checkpoint tells apart.
+    """
+    said, method = trace.info.drafter, trace.info.method
+    named = (row for row in TYPES if said in (row.title, row.name))
+    return next(named, drafter_type(method, has_head=trace.has("head")) if method else None)
 
 
 def _assign(block: dict[str, Any], assignment: str) -> None:

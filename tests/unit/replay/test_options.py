@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.replay.synthetic import synthetic
-from vllm_av.drafters import drafter_type
+from vllm_av.drafters import TYPES, drafter_type
 from vllm_av.errors import Code, ConfigError, TraceError
 from vllm_av.replay.options import chosen
 
@@ -74,6 +74,30 @@ def test_the_start_is_that_of_the_drafters_type_unless_it_is_set() -> None:
     assert (found["slope"], found["intercepts"]) == (2.0, [start.intercept] * 2)
     # vLLM's own starts where it always does.
     assert chosen("upstream", [], trace).state()["slope"] == 0.5
+
+
+def start_of(**says: str | None) -> tuple[float, float]:
+    trace = replace(TRACE, info=TRACE.info.model_copy(update=says))
+    found = chosen("pooled_estimator", [], trace).state()
+    assert found["intercepts"] == found["intercepts"][:1] * 2
+    return found["slope"], found["intercepts"][0]
+
+
+def test_the_start_is_that_of_the_drafter_where_its_method_has_several() -> None:
+    """.44 and -.16 are Muse-Glimmer's with DFlash2 (vLLM pull request 52228)."""
+    assert start_of(method="dflash") == (0.67, -0.58)
+    assert start_of(method="dflash", drafter="DFlash2") == (0.44, -0.16)
+    assert start_of(method="dflash", drafter="LiLiCorr") == (0.5, -0.2)
+    assert start_of(method="mtp", drafter="Gemma-4 MTP") == (0.5, -0.2)
+    # As it is called in configs, and without the method; a stranger's name says nothing.
+    assert start_of(drafter="dflash2") == (0.44, -0.16)
+    assert start_of(method="dflash", drafter="mine") == (0.67, -0.58)
+    assert start_of(drafter="mine") == (0.5, -0.2)
+
+
+def test_what_a_recording_calls_a_drafter_is_told_apart() -> None:
+    words = [word for row in TYPES for word in {row.title, row.name}]
+    assert len(words) == len(set(words))
 
 
 def test_a_trace_without_margins_can_be_replayed_too() -> None:
