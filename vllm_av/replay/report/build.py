@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vllm_av.config.model import ONLINE
 from vllm_av.errors import TraceError
 from vllm_av.replay.metrics import Bools, Floats
 from vllm_av.replay.options import chosen
@@ -35,13 +36,12 @@ UPSTREAM = "upstream"
 HEAD = "confidence_head"
 SERVED = "recorded"
 OPTIMUM = "optimum"
-DEFAULT = "online_estimator"
 
 MOST_WORKLOADS = 24
 """The largest; a table of more is no table."""
 
 
-def build(trace: Trace, scorer: str = DEFAULT, assignments: Sequence[str] = ()) -> Report:
+def build(trace: Trace, scorer: str = ONLINE, assignments: Sequence[str] = ()) -> Report:
     """Everything that a report says.
 
     Args:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vllm_av.replay import optimum
 from vllm_av.replay.columns import CLAMP
 from vllm_av.replay.trace import Trace
 
@@ -63,6 +64,10 @@ def _double_log(log_q: NDArray[Any]) -> Floats:
         return np.asarray(np.clip(-np.log(-log_q), -CLAMP, CLAMP))
 
 
+def _logit(p: NDArray[Any]) -> Floats:
+    return np.asarray(optimum.feature({optimum.HEAD: p}, optimum.HEAD))
+
+
 def _both(
     key: str, title: str, values: Callable[[NDArray[Any]], Floats], column: str, fitted: bool = True
 ) -> tuple[Feature, Feature]:
@@ -81,6 +86,7 @@ FEATURES = (
         "double_log_drawn", "−log(−log q_sampled)", "log_q_drawn", True, _double_log, lossless=False
     ),
     *_both("max_probability", "q_max, no fit", _probability, "log_odds", fitted=False),
+    Feature("logit_head", "logit(confidence head)", "head", None, _logit),
     Feature("head", "confidence head, no fit", "head", None, _plain, fitted=False),
 )
 """In the order of the table."""

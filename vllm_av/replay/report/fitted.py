@@ -29,12 +29,13 @@ def features(report: Report, style: Style) -> Content:
     parts: list[Content] = [
         tag(
             "p",
-            "Each feature is a number of the drafter's distribution q. Fitted, it predicts by a "
-            "logistic regression with one slope and an intercept for each draft position, fitted "
-            f"offline to {fit_to}. Scaled features are of q after temperature (0 counts as 1), "
-            "unscaled ones as if the temperature were 1. A feature is lossless if it does not "
-            "depend on the token that was drawn: trimming by one that does would change the "
-            "output's distribution. The best lossless fit of each column is marked.",
+            "Each feature is a number of the drafter's distribution q, or of its confidence head. "
+            "Fitted, it predicts by a logistic regression with one slope and an intercept for each "
+            f"draft position, fitted offline to {fit_to}. Scaled features are of q after "
+            "temperature (0 counts as 1), unscaled ones as if the temperature were 1. A feature is "
+            "lossless if it does not depend on the token that was drawn: trimming by one that does "
+            "would change the output's distribution. The best lossless fit of each column is "
+            "marked.",
         ),
         _features(report.features),
     ]
@@ -88,7 +89,7 @@ def _within(
 ) -> Markup:
     keys = [r.key for r in report.features if r.lossless and r.fitted]
     head = ["Temperature", "Labels"]
-    head += [f"{_TITLES[key][0]}, {_SCALED[_TITLES[key][1]]}" for key in keys]
+    head += [_heading(*_TITLES[key]) for key in keys]
     cells = []
     for regime, values in rows:
         known = [values[key] for key in keys if math.isfinite(values[key])]
@@ -101,6 +102,10 @@ def _within(
             ]
         )
     return table(f"{what} by temperature", head, cells)
+
+
+def _heading(title: str, scaled: bool | None) -> str:
+    return title if scaled is None else f"{title}, {_SCALED[scaled]}"
 
 
 def slopes(report: Report, style: Style) -> Content:
@@ -256,8 +261,8 @@ _DEFINITIONS = (
         "the target accepted everything up to there; over the drafts that it verified."
     ),
     (
-        "Offline optimum: of the lossless features, each fitted to each temperature alone, the "
-        "one with the lowest log-loss there."
+        "Offline optimum: of the lossless features that every row has, each fitted to each "
+        "temperature alone, the one with the lowest log-loss there."
     ),
     (
         "± error is one standard error, as if the labels were independent. Groups with fewer than "

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vllm_av.config.model import ONLINE
 from vllm_av.config.text import shown
 from vllm_av.errors import Code, TraceError
-from vllm_av.replay.report.build import DEFAULT, build
+from vllm_av.replay.report.build import build
 from vllm_av.replay.report.model import Report
 from vllm_av.replay.report.page import render
 from vllm_av.replay.report.says import sentences
@@ -59,7 +60,7 @@ class Made:
 
 
 def make(
-    path: Path, out: Path | None = None, scorer: str = DEFAULT, assignments: Sequence[str] = ()
+    path: Path, out: Path | None = None, scorer: str = ONLINE, assignments: Sequence[str] = ()
 ) -> Made:
     """Make the page about a trace.
 

@@ -89,16 +89,18 @@ def regime_fits(
 
     Args:
         names: of the regimes.
-        values: key -> feature and its values [n]; those that are lossless and fitted count.
+        values: key -> feature and its values [n]; those that are lossless and fitted count, and of
+            these the ones that are known in every row (a head may be recorded in part).
         labels: of the same rows.
     """
     rows, best = [], []
     ours = {key: x for key, (feature, x) in values.items() if feature.lossless and feature.fitted}
+    whole = {key: x for key, x in ours.items() if np.isfinite(x).all()}
     for number, name in enumerate(names):
         here = labels.regime == number
         scored = here & labels.scored
         y, position = labels.label[scored], labels.position[scored]
-        fits = {key: _fit(x, labels, here & labels.fitted) for key, x in ours.items()}
+        fits = {key: _fit(x, labels, here & labels.fitted) for key, x in whole.items()}
         said = {
             key: found.predict(ours[key][scored], position)
             for key, found in fits.items()

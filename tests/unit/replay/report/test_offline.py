@@ -1,6 +1,7 @@
 """The tables of fits, against laws that are known and against scikit-learn used directly."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +10,17 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from tests.unit.replay.report.full import full
 from tests.unit.replay.synthetic import synthetic
-from vllm_av.replay.optimum import Fit
+from vllm_av.replay.optimum import Fit, features_in
+from vllm_av.replay.options import chosen
+from vllm_av.replay.replay import replay
 from vllm_av.replay.report import features as kinds
 from vllm_av.replay.report.build import build
 from vllm_av.replay.report.model import Report
 from vllm_av.replay.report.offline import correlation, slope_error
-from vllm_av.replay.scoring import halves
+from vllm_av.replay.report.page import render
+from vllm_av.replay.scoring import halves, regimes
 from vllm_av.replay.stream import lay_out
+from vllm_av.replay.tables import tables
 from vllm_av.replay.trace import Trace
 
 LAW = (0.6, 0.2, -0.2)
@@ -82,6 +87,50 @@ def test_the_offline_optimum_has_the_best_feature_of_each_temperature(report: Re
         assert judged.figures.log_loss == pytest.approx(min(row.log_loss.values()), abs=1e-9)
     assert math.isfinite(optimum.survival.figures.log_loss)
     assert optimum.survival.figures.labels == report.predictors[0].survival.figures.labels
+
+
+def with_head(trace: Trace, head: np.ndarray) -> Trace:
+    return replace(trace, columns=trace.columns | {"head": head.astype(np.float32)})
+
+
+@pytest.fixture(scope="module")
+def telling() -> Trace:
+    """A head that knows more than the drafter's distribution, and says it on a scale of its own."""
+    made = full(steps=1500, requests=12, intercepts=LAW, temperatures=(0.0, 1.0))
+    noise = np.random.default_rng(3).normal(0.0, 0.1, made.num_rows)
+    knows = made["temperature"] == 1.0
+    best = np.where(made["accepted"], 0.6, 0.4) + noise
+    return with_head(made, np.clip(np.where(knows, best, 0.5 + noise), 0.01, 0.99))
+
+
+def test_the_offline_optimum_is_that_of_a_replay_heads_included(telling: Trace) -> None:
+    report = build(telling, "pooled_estimator")
+    (optimum,) = (p for p in report.predictors if p.key == "optimum")
+    features = features_in(telling)
+    stream = lay_out(telling, ("log_odds_scaled", *features))
+    said = replay(stream, chosen("pooled_estimator", (), telling))
+    kinds = regimes(telling["temperature"])
+    found = tables(stream, said, halves(stream), kinds, features)
+    assert [part.optimum.best for part in found.regimes] == ["log_odds", "head"]
+    for part, judged in zip(
+        (*found.regimes, found.overall), (*optimum.regimes, optimum.conditional), strict=True
+    ):
+        assert judged.figures.labels == part.conditional.labels
+        assert judged.figures.log_loss == pytest.approx(part.optimum.log_loss, abs=1e-9)
+    for part, row in zip(found.regimes, report.regimes, strict=True):
+        assert row.log_loss["logit_head"] == pytest.approx(part.optimum.features["head"], abs=1e-9)
+
+
+def test_a_head_that_was_recorded_in_part_is_no_optimum(telling: Trace) -> None:
+    part = telling["head"].copy()
+    part[::7] = np.nan
+    trace = with_head(telling, part)
+    assert "head" not in features_in(trace)
+    report = build(trace, "pooled_estimator")
+    assert all(math.isnan(row.log_loss["logit_head"]) for row in report.regimes)
+    (row,) = (r for r in report.features if r.key == "logit_head")
+    assert 0 < row.figures.labels < report.features[0].figures.labels
+    assert "logit(confidence head)<" in render(report)  # neither scaled nor unscaled
 
 
 def test_coefficients_of_each_group_are_the_law(report: Report) -> None:

@@ -173,7 +173,7 @@ def test_the_table_of_features_shows_the_report(whole: tuple[Report, Element]) -
     report, page = whole
     head, *rows = table_of(page, "Features")
     assert head[:6] == ["Feature", "Temperature", "Lossless?", "AUC", "Log-loss", "ECE"]
-    assert len(rows) == len(report.features) == 11
+    assert len(rows) == len(report.features) == 12
     for cells, row in zip(rows, report.features, strict=True):
         assert cells[0] == row.title
         assert cells[2] == ("yes" if row.lossless else "no")
