@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from vllm_av.cli.output import emit, mistakes
+from vllm_av.config.model import ONLINE
 from vllm_av.demo.drafter import DRAFTERS
 from vllm_av.demo.progress import shown
 from vllm_av.replay.learners import LEARNERS
 from vllm_av.replay.offline import Plan, Recorded, carried_pair, own_pair, record
+from vllm_av.replay.scoring import FROM_STEP
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -22,6 +24,16 @@ def trace() -> None:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+File = Annotated[Path, typer.Argument(help="A trace: a Parquet file or a folder of parts.")]
+Scorer = Annotated[str, typer.Option(help=f"One of {', '.join(LEARNERS)}.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="As in adaptive_verification_config: estimator.damping=20. Repeatable.",
+    ),
+]
 
 
 @app.command("record")
@@ -87,18 +99,9 @@ def _print(found: Recorded) -> None:
 
 @app.command("replay")
 def replay_(
-    file: Annotated[Path, typer.Argument(help="A trace: a Parquet file or a folder of parts.")],
-    scorer: Annotated[
-        str, typer.Option(help=f"One of {', '.join(LEARNERS)}.")
-    ] = "online_estimator",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="As in adaptive_verification_config: estimator.damping=20. Repeatable.",
-        ),
-    ] = None,
+    file: File,
+    scorer: Scorer = ONLINE,
+    settings: Settings = None,
     batch: Annotated[
         int | None,
         typer.Option(help="Requests to a decode step. Default: the trace's own steps."),
@@ -109,7 +112,7 @@ def replay_(
     ] = None,
     from_step: Annotated[
         int, typer.Option(help="Score no row before this decode step, nor in the first half.")
-    ] = 200,
+    ] = FROM_STEP,
     as_json: Json = False,
 ) -> None:
     """Predict, then learn, step by step as in serving; every figure, beside the offline optimum."""
@@ -129,22 +132,13 @@ def replay_(
 
 @app.command("report")
 def report_(
-    file: Annotated[Path, typer.Argument(help="A trace: a Parquet file or a folder of parts.")],
+    file: File,
     out: Annotated[
         Path | None,
         typer.Option(help="The page. Default: the trace's name with .html, in this folder."),
     ] = None,
-    scorer: Annotated[
-        str, typer.Option(help=f"One of {', '.join(LEARNERS)}.")
-    ] = "online_estimator",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="As in adaptive_verification_config: estimator.damping=20. Repeatable.",
-        ),
-    ] = None,
+    scorer: Scorer = ONLINE,
+    settings: Settings = None,
     as_json: Json = False,
 ) -> None:
     """Write a page: calibration, coefficients over time, features, fits by workload."""
