@@ -49,7 +49,7 @@ def assert_equal(state: dict[str, torch.Tensor], other: dict[str, torch.Tensor])
 
 
 @pytest.mark.parametrize("scorer", SCORERS)
-def test_the_first_prediction_is_as_the_last_engine_s(scorer: str, start: Start) -> None:
+def test_it_goes_on_as_if_it_had_never_stopped(scorer: str, start: Start) -> None:
     first = start(scorer)
     cold = state_of(first)
     draw(first, 1.0, 20, draws=64)
@@ -61,23 +61,29 @@ def test_the_first_prediction_is_as_the_last_engine_s(scorer: str, start: Start)
     assert [record.getMessage() for record in records] == []
     assert_equal(learnt, state_of(second))
 
-    scores: list[tuple[torch.Tensor, torch.Tensor]] = []
+    # The first one's scorer is told the same from now on: it goes on as if nobody had stopped it.
     guard, before = second.scorer, first.scorer.scorer
-    predict = guard.predict
+    predict, observe = guard.predict, guard.observe
+    scores: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def see(*arguments: Any) -> None:
+    def see_predict(*arguments: Any) -> None:
         predict(*arguments)
         *others, out = arguments[:5]
         expected = torch.zeros_like(out)
         before.predict(*others, expected)
         rows = len(others[0])
-        scores.append((out[:rows, others[2]].clone(), expected[:rows, others[2]].clone()))
+        scores.append((out[:rows, others[2]].clone(), expected[:rows, others[2]]))
 
-    guard.predict = see
-    draw(second, 1.0, 2, draws=16)
-    assert scores
-    for found, expected in scores[:3]:  # of the first drafts; then the second learns on
+    def see_observe(*arguments: Any) -> None:
+        observe(*arguments)
+        before.observe(*arguments[:3])
+
+    guard.predict, guard.observe = see_predict, see_observe
+    draw(second, 1.0, 8, draws=16)
+    assert len(scores) > 6
+    for found, expected in scores:
         assert torch.equal(found, expected)
+    assert_equal(before.state_tensors(), state_of(second))
 
 
 def test_another_number_of_drafts_starts_cold_and_keeps_the_file(start: Start, path: Path) -> None:
