@@ -1,7 +1,5 @@
 """How long a million rows take: `vllm-av trace replay`, one thread, reading and figures included.
-
-64 request-steps to a decode step    at most 10 s
-1                                    at most 20 s
+At most 10 s, for steps of 64 request-steps as for steps of 1.
 """
 
 import time
@@ -16,6 +14,7 @@ from tests.unit.replay.traces import write
 from vllm_av.replay.run import Wish, run
 
 ROWS = 1_000_000
+BAR = 10.0
 TEMPERATURES = (0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 1.0, 1.3)
 
 
@@ -37,9 +36,9 @@ def million(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("trace") / "million.parquet", columns, info)
 
 
-@pytest.mark.parametrize(("batch", "bar"), [(64, 10), (1, 20)])
+@pytest.mark.parametrize("batch", [64, 1])
 @pytest.mark.parametrize("scorer", ["online_estimator", "pooled_estimator", "upstream"])
-def test_a_million_rows(benchmark: Any, million: Path, scorer: str, batch: int, bar: int) -> None:
+def test_a_million_rows(benchmark: Any, million: Path, scorer: str, batch: int) -> None:
     used: list[float] = []
 
     def once() -> Any:
@@ -51,7 +50,7 @@ def test_a_million_rows(benchmark: Any, million: Path, scorer: str, batch: int, 
     result = benchmark.pedantic(once, rounds=2)
     assert result.counts["rows"] == pytest.approx(ROWS, rel=0.001)
     # Processor seconds: others may have work on the machine too.
-    benchmark.extra_info[f"processor seconds (bar {bar})"] = round(min(used), 2)
+    benchmark.extra_info[f"processor seconds (bar {BAR:g})"] = round(min(used), 2)
     benchmark.extra_info["of the clock"] = {
         name: round(seconds, 2) for name, seconds in result.seconds.items()
     }
