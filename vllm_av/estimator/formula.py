@@ -183,7 +183,9 @@ def reach_of(step: Step, lowest: Floats, highest: Floats) -> float:
         highest: [K], the largest.
     """
     seen = lowest <= highest
-    ends = [np.abs(step.slope * end + step.intercepts)[seen] for end in (lowest, highest)]
+    ends = [
+        np.abs(step.slope * end + step.intercepts[seen]) for end in (lowest[seen], highest[seen])
+    ]
     return float(np.max(ends, initial=0.0))
 
 

@@ -138,6 +138,10 @@ class OnlineEstimator:
         clamp = float(self.settings.log_odds_clamp)
         _score(logits, idx_mapping, draft_step, temperature, out, clamp, learned)
 
+    def add_request(self, slot: int) -> None:
+        """A new request has the slot: what was scored there before is none of its drafts."""
+        self.scores[slot].fill_(float("nan"))
+
     def observe(
         self,
         idx_mapping: torch.Tensor,

@@ -87,6 +87,10 @@ class ReferenceEstimator:
         score = self.scores[slots, step]
         out[batch, step] = np.where(np.isnan(found), 1.0, sigmoid(score))
 
+    def add_request(self, slot: int) -> None:
+        """A new request has the slot: what was scored there before is none of its drafts."""
+        self.scores[slot] = np.nan
+
     def observe(
         self,
         idx_mapping: Integers,

@@ -156,6 +156,7 @@ class RecordingScorer:
     def add_request(self, slot: int) -> None:
         """A new request has taken ``slot``; called on the host, in the order of the steps."""
         self.grades.add_request(slot, self.workload(slot))
+        self.guarded.add_request(slot)
 
     def snapshot(self) -> Any:
         """The scorer's own."""

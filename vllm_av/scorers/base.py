@@ -98,6 +98,12 @@ class Scorer:
         """
         raise NotImplementedError
 
+    def add_request(self, slot: int) -> None:
+        """A new request has taken the slot; called on the host, before its first step.
+
+        vLLM may grade a request in its first step, as if drafts that it never had were rejected.
+        """
+
     def observe(
         self,
         idx_mapping: torch.Tensor,

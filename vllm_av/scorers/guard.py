@@ -61,7 +61,9 @@ class GuardedScorer:
         self.needs_drawn_tokens = traits.needs_drawn_tokens
 
     def add_request(self, req_idx: int) -> None:
-        """vLLM says that a new request has taken the slot; a scorer need not know it."""
+        # A scorer of another package need not have it.
+        if hasattr(self.scorer, "add_request"):
+            self._call("add_request", req_idx)
 
     def predict(
         self,

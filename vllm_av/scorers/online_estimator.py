@@ -32,6 +32,8 @@ class Estimator(Protocol):
         mask: torch.Tensor | None = None,
     ) -> None: ...
 
+    def add_request(self, slot: int) -> None: ...
+
     def snapshot(self) -> dict[str, torch.Tensor]: ...
 
     @property
@@ -67,6 +69,9 @@ class EstimatorScorer(Scorer):
         mask: torch.Tensor | None = None,
     ) -> None:
         self.estimator.observe(idx_mapping, num_sampled, num_rejected, mask)
+
+    def add_request(self, slot: int) -> None:
+        self.estimator.add_request(slot)
 
     def snapshot(self) -> dict[str, torch.Tensor]:
         return self.estimator.snapshot()

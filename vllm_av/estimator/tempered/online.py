@@ -131,6 +131,10 @@ class TemperedEstimator:
             **each,
         )
 
+    def add_request(self, slot: int) -> None:
+        """A new request has the slot: what was scored there before is none of its drafts."""
+        self.scores[slot].fill_(float("nan"))
+
     def observe(
         self,
         idx_mapping: torch.Tensor,

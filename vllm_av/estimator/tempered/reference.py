@@ -87,6 +87,10 @@ class TemperedReference:
         self.scores[slots, step] = score
         out[batch, step] = np.where(np.isfinite(score), sigmoid(np.nan_to_num(score)), 1.0)
 
+    def add_request(self, slot: int) -> None:
+        """A new request has the slot: what was scored there before is none of its drafts."""
+        self.scores[slot] = np.nan
+
     def observe(
         self,
         idx_mapping: Integers,
