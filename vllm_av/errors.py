@@ -192,6 +192,8 @@ class Code(StrEnum):
     """A ``state_file`` is named for a scorer that keeps no state."""
     STATE_WRITE = "AV-STATE-WRITE"
     """The ``state_file`` cannot be written."""
+    STATE_BUSY = "AV-STATE-BUSY"
+    """Another server writes the ``state_file``: this one reads it and keeps nothing."""
     STATE_OTHER = "AV-STATE-OTHER"
     """The ``state_file`` is of another pair, K, estimator or version: the server starts cold."""
     STATE_DAMAGED = "AV-STATE-DAMAGED"

@@ -6,6 +6,7 @@ before it write its last state, as the end of a process does.
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ import torch
 
 from tests.engine.harness import Engine, logged_by
 from tests.engine.sampling import draw, tiny_engine
+from vllm_av.config import AdaptiveVerificationConfig
 from vllm_av.errors import StateError
+from vllm_av.scorers.guard import GuardedScorer
 from vllm_av.state import file, keeper
+from vllm_av.state.claim import Claim
 
 LOGGER = "vllm.vllm_av.seams.state"
 SCORERS = ("online_estimator", "pooled_estimator")
@@ -151,3 +155,55 @@ def test_a_file_that_cannot_be_written_stops_the_start(
     block = {"state_file": str(tmp_path / "none" / "state")}
     with pytest.raises(StateError, match="AV-STATE-WRITE"):
         tiny_engine(random_pair, block=block)
+
+
+def test_a_second_server_goes_on_from_it_and_keeps_nothing(start: Start, path: Path) -> None:
+    first = start(SCORERS[0])
+    draw(first, 1.0, 20, draws=64)
+    learnt = state_of(first)
+    keeper.close(path)
+    content = path.read_bytes()
+    held = Claim(path)
+    try:
+        with logged_by(LOGGER) as records:
+            second = start(SCORERS[0])
+        (record,) = records
+        assert "[AV-STATE-BUSY]" in record.getMessage()
+        assert_equal(learnt, state_of(second))
+        draw(second, 1.0, 8, draws=16)
+        keeper.close(path)
+        assert path.read_bytes() == content
+    finally:
+        held.release()
+
+
+def test_a_link_stays_one(start: Start, path: Path) -> None:
+    kept = path.with_name("kept")
+    path.symlink_to(kept)
+    draw(start(SCORERS[1]), 1.0, 8, draws=16)
+    keeper.close(kept)
+    assert path.is_symlink()
+    assert not kept.is_symlink()
+    assert kept.stat().st_size > 1000
+
+
+def test_a_scorer_that_keeps_no_state(start: Start, path: Path) -> None:
+    from vllm_av.seams.state import keep
+
+    engine = start(SCORERS[1])
+    keeper.close(path)
+    path.unlink()
+    vllm_config = engine.runner.speculator.vllm_config
+    traits = SimpleNamespace(
+        needs_draft_logits=True, needs_confidence_head=False, needs_drawn_tokens=False
+    )
+    guard: Any = GuardedScorer("theirs", SimpleNamespace(), traits)  # type: ignore[arg-type]
+    named = AdaptiveVerificationConfig(scorer="theirs", state_file=str(path))
+    with pytest.raises(StateError, match="AV-STATE-NONE"):
+        keep(guard, vllm_config, named)
+    # Where it was not named, the key may be meant for another checkpoint.
+    with logged_by(LOGGER) as records:
+        keep(guard, vllm_config, AdaptiveVerificationConfig(state_file=str(path)))
+    (record,) = records
+    assert "state_file is ignored: auto chose theirs" in record.getMessage()
+    assert not path.exists()

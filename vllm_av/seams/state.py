@@ -15,6 +15,7 @@ from vllm_av.state import samples
 if TYPE_CHECKING:
     from vllm_av.config import AdaptiveVerificationConfig
     from vllm_av.scorers.guard import GuardedScorer
+    from vllm_av.state.claim import Claim
     from vllm_av.state.file import Arrays
 
 _OF_THE_VERDICT = ("draft_sample_", "fly_", "rejection_sample_", "synthetic_acceptance_")
@@ -46,38 +47,41 @@ def keep(scorer: "GuardedScorer", vllm_config: Any, config: "AdaptiveVerificatio
             scorer.name,
         )
         return
-    path = Path(config.state_file).expanduser().absolute()
+    path = _place(config.state_file)
     identity: dict[str, Any] = {}
     ranks, parallel = get_tp_group(), vllm_config.parallel_config
     first = ranks.rank_in_group == 0
     writes = first and parallel.data_parallel_rank == 0
-    found: tuple[Arrays | None, StateError | None] = (None, None)
+    claim: Claim | None = None
+    found: tuple[Arrays | None, list[StateError]] = (None, [])
     if first:
         keeper.close(path)
         identity = identity_of(vllm_config, scorer.name, kind)
-        found = _read(path, identity, writes=writes)
-    arrays, refused = ranks.broadcast_object(found, src=0)
-    if refused is not None and refused.code is Code.STATE_WRITE:
-        raise refused
+        claim, arrays, troubles = _find(path, identity, writes=writes)
+        found = arrays, troubles
+    arrays, troubles = ranks.broadcast_object(found, src=0)
+    for trouble in troubles:
+        if trouble.code is Code.STATE_WRITE:
+            raise trouble
     if arrays is not None:
         try:
             keeper.load(scorer.scorer, arrays)
         except ValueError as error:
-            refused = file.other(path, str(error))
-    if refused is not None:
-        log.warning_once("Adaptive verification: %s", refused)
-    elif first:
-        state = "starts with nothing learnt, and" if arrays is None else "goes on from and"
-        log.info_once(
-            "Adaptive verification: %s %s keeps its state in %s", scorer.name, state, path
-        )
-    if writes:
+            troubles.append(file.other(path, str(error)))
+            arrays = None
+    if first:
+        for trouble in troubles:
+            log.warning("Adaptive verification: %s", trouble)
+        begins = "starts with nothing learnt" if arrays is None else "goes on from what was learnt"
+        log.info("Adaptive verification: %s %s, by %s", scorer.name, begins, path)
+    if claim is not None:
         scorer.on_observed = keeper.Keeper(
             scorer.scorer,
             path,
             identity,
             lambda line: log.warning("Adaptive verification: %s", line),
-            refused=refused is not None,
+            refused=bool(troubles),
+            claim=claim,
         ).tick
 
 
@@ -114,19 +118,37 @@ def _model(config: Any) -> str:
     return f"{place.name if local else config.model} {digest.hexdigest()[:12]}"
 
 
-def _read(
-    path: Path, identity: dict[str, Any], *, writes: bool
-) -> "tuple[Arrays | None, StateError | None]":
+def _place(given: str) -> Path:
+    """Where the file is; a link to it stays one."""
     from vllm_av.state import file
 
+    path = Path(given).expanduser().absolute()
     try:
-        if writes:
-            file.require_writable(path)
-        return file.read(path, identity), None
-    except FileNotFoundError:
-        return None, None
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise file.unwritable(path, error) from error
+
+
+def _find(
+    path: Path, identity: dict[str, Any], *, writes: bool
+) -> "tuple[Claim | None, Arrays | None, list[StateError]]":
+    """The file for this server alone if that is to be had, what is in it, and what is not well."""
+    from vllm_av.state import file
+    from vllm_av.state.claim import Claim
+
+    troubles: list[StateError] = []
+    claim, arrays = None, None
+    try:
+        claim = Claim(path) if writes else None
     except StateError as error:
-        return None, error
+        troubles.append(error)
+    try:
+        arrays = file.read(path, identity)
+    except FileNotFoundError:
+        pass
+    except StateError as error:
+        troubles.append(error)
+    return claim, arrays, troubles
 
 
 def _stateless(name: str) -> StateError:

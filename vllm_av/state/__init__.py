@@ -1,6 +1,7 @@
 """The file in which a scorer keeps what it has learnt, so that a restart need not learn it again.
 
     file      the file: written whole or not at all, read whole or refused
+    claim     one server to a file
     samples   tells one checkpoint from another, whose state is not its own
     keeper    hands the device's state to the file while serving, and takes it back at the start
 

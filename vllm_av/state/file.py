@@ -12,7 +12,10 @@ import hashlib
 import io
 import json
 import os
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,8 @@ def write(path: Path, identity: Mapping[str, Any], arrays: Mapping[str, NDArray[
     try:
         try:
             with beside.open("wb") as file:
+                with suppress(FileNotFoundError):
+                    os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
                 file.write(buffer.getbuffer())
                 file.flush()
                 os.fsync(file.fileno())
@@ -80,7 +85,7 @@ def read(path: Path, identity: Mapping[str, Any]) -> Arrays:
 
 
 def put_aside(path: Path) -> None:
-    """Keep a file that was refused under the name ``PATH.refused``.
+    """Keep a file that was refused under the name :func:`aside`.
 
     Raises:
         StateError: ``AV-STATE-WRITE``.
@@ -94,24 +99,22 @@ def put_aside(path: Path) -> None:
 
 
 def aside(path: Path) -> Path:
-    """Where :func:`put_aside` puts it."""
-    return path.with_name(f"{path.name}.refused")
+    """Where :func:`put_aside` puts it: ``PATH.refused``, or with the first number that is free."""
+    names = chain(["refused"], (f"refused-{number}" for number in count(2)))
+    places = (path.with_name(f"{path.name}.{name}") for name in names)
+    return next(place for place in places if not os.path.lexists(place))
 
 
-def require_writable(path: Path) -> None:
-    """See that a state can be written to ``path``, and clear what a killed process left beside it.
+def clear_parts(path: Path) -> None:
+    """Remove what was begun beside ``path`` and not ended; nobody may be writing it.
 
     Raises:
         StateError: ``AV-STATE-WRITE``.
     """
-    probe = _beside(path)
     try:
-        if path.is_dir():
-            raise IsADirectoryError("it is a folder")
-        probe.touch()
         for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
             part.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise unwritable(path, error) from error
 
 
@@ -141,7 +144,10 @@ def _beside(path: Path) -> Path:
 
 def _unpack(path: Path) -> tuple[dict[str, Any], Arrays]:
     try:
-        if path.stat().st_size > LARGEST:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # one without an end, perhaps
+            raise ValueError("it is not an ordinary file")
+        if found.st_size > LARGEST:
             raise ValueError(f"it has more than {LARGEST >> 20} MiB")
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}

@@ -24,6 +24,8 @@ from vllm_av.state import file
 if TYPE_CHECKING:
     import torch
 
+    from vllm_av.state.claim import Claim
+
 COPIES = 0.25
 """Seconds between two copies."""
 QUIET = 1.0
@@ -80,6 +82,7 @@ class Keeper:
         warn: told one line where a write fails.
         refused: a file that is there already is somebody else's, and is put aside before the first
             write.
+        claim: of the file; released at the end.
     """
 
     def __init__(
@@ -90,12 +93,14 @@ class Keeper:
         warn: Callable[[str], object],
         *,
         refused: bool = False,
+        claim: Claim | None = None,
     ) -> None:
         self._scorer = scorer
         self._path = path
         self._identity = dict(identity)
         self._warn = warn
         self._refused = refused
+        self._claim = claim
         self._failed = False
         self._pid = os.getpid()
         self._due = 0.0
@@ -137,6 +142,8 @@ class Keeper:
             self._warn(f"The last moments are missing from the state in {self._path}: {error}")
         if self._copies:
             self._write()
+        if self._claim is not None:
+            self._claim.release()
 
     def _copy(self) -> None:
         """Into the host's buffers, in the order of the stream."""

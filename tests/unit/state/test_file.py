@@ -4,6 +4,7 @@ import io
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -133,21 +134,27 @@ def test_what_is_no_state_file_is_refused(
     assert refusal(path).code is Code.STATE_DAMAGED
 
 
-def test_a_refused_file_is_kept_under_another_name(path: Path) -> None:
-    content = path.read_bytes()
-    file.put_aside(path)
-    file.put_aside(path)  # nothing is there any more
+def test_refused_files_are_all_kept(path: Path) -> None:
+    for number in range(3):
+        path.write_text(str(number))
+        file.put_aside(path)
+        file.put_aside(path)  # nothing is there any more
     assert not path.exists()
-    assert path.with_name("state.refused").read_bytes() == content
+    for number, name in enumerate(["state.refused", "state.refused-2", "state.refused-3"]):
+        assert path.with_name(name).read_text() == str(number)
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "none" / "state", Path("/proc/state"), tmp_path / "\0"):
-        with pytest.raises(StateError) as caught:
-            file.require_writable(path)
-        assert caught.value.code is Code.STATE_WRITE
-    file.require_writable(tmp_path / "state")
-    assert list(tmp_path.iterdir()) == []
+def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for name in ("pipe", "zero"):
+        assert "it is not an ordinary file" in str(refusal(tmp_path / name))
+
+
+def test_the_file_keeps_its_mode(path: Path) -> None:
+    path.chmod(0o640)
+    file.write(path, WHO, STATE)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_a_write_that_fails_leaves_what_was_there(
@@ -194,5 +201,5 @@ def test_killed_at_any_moment_it_leaves_a_whole_file(tmp_path: Path) -> None:
         seen.append(int(arrays["a"][0]))
     assert max(seen) > 0
     assert len(list(tmp_path.iterdir())) <= 1 + len(seen)
-    file.require_writable(path)
+    file.clear_parts(path)
     assert list(tmp_path.iterdir()) == [path]
