@@ -12,6 +12,9 @@ SMOKE = frozenset(
         "test_config.py::test_a_block_is_filled_in_and_stays_plain_json[adaptive_verification_config]",
         "test_config.py::test_flag_and_block_count_in_the_compile_hash_of_every_method",
         "test_scorers.py::test_what_the_user_wrote_reached_the_estimator[numbers]",
+        # What only the target applies, and what is kept over a restart.
+        "test_mask.py::test_each_constraint_is_told_of_its_request_and_of_no_other",
+        "test_state.py::test_it_goes_on_as_if_it_had_never_stopped[online_estimator]",
         # Of the matrix, a drafter of each speculator that speaks to scorers in a way of its own.
         "test_matrix.py::test_greedy[EAGLE-3, few tokens-auto]",
         "test_matrix.py::test_greedy[MTP of modules-auto]",
