@@ -61,18 +61,15 @@ class Stream:
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.columns[name]
 
-    def by_group(self, values: NDArray[Any], empty: Any) -> NDArray[Any]:
-        """[request-steps, K], with ``empty`` where there is no row."""
-        groups = int(self.group[-1]) + 1 if self.rows else 0
-        table = np.full((groups, self.num_positions), empty, values.dtype)
-        table[self.group, self["position"]] = values
-        return table
-
     def running(self, values: NDArray[Any]) -> NDArray[Any]:
         """[n], the product of ``values`` over a row and those before it in its request-step."""
-        table = self.by_group(values, values.dtype.type(1))
-        products = np.multiply.accumulate(table, axis=1)
-        return np.asarray(products[self.group, self["position"]])
+        found = values.copy()
+        # Position by position, so that the memory is that of the rows whatever K is.
+        order = np.argsort(self["position"], kind="stable")
+        count = np.bincount(self["position"])
+        for rows in np.split(order, np.cumsum(count)[:-1])[1:]:
+            found[rows] *= found[rows - 1]
+        return found
 
 
 def lay_out(

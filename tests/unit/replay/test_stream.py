@@ -1,11 +1,15 @@
 """How a trace is laid out: steps, request-steps, labels, and what is sound."""
 
+import tracemalloc
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.unit.replay.synthetic import synthetic
 from vllm_av.errors import Code, TraceError
 from vllm_av.replay.stream import LONGEST_GAP, lay_out
+from vllm_av.replay.trace import Trace
 
 
 def test_the_steps_are_the_traces_own() -> None:
@@ -47,6 +51,30 @@ def test_only_requests_of_the_temperatures_wanted() -> None:
     with pytest.raises(TraceError, match=r"temperature 0\.2; here: 0, 0\.1, 1") as caught:
         lay_out(trace, temperatures=[0.2])
     assert caught.value.code is Code.REPLAY_EMPTY
+
+
+def test_the_memory_is_that_of_the_rows_whatever_k_is() -> None:
+    trace = synthetic(steps=4000, requests=50, positions=1, intercepts=(0.0,))
+    info = trace.info.model_copy(update={"num_speculative_tokens": 1024})
+    tracemalloc.start()
+    try:
+        stream = lay_out(replace(trace, info=info))
+        assert stream.running(np.full(stream.rows, 0.5)).tolist() == [0.5] * stream.rows
+        assert tracemalloc.get_traced_memory()[1] < 200 * trace.num_rows  # bytes; a table: 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_products_run_over_request_steps_of_any_length() -> None:
+    rng = np.random.default_rng(0)
+    trace = synthetic(steps=50, requests=4, positions=5, intercepts=(0.0,) * 5)
+    length = rng.integers(1, 6, 200)
+    rows = trace["position"] < np.repeat(length, 5)
+    trace = Trace(trace.info, {n: v[rows] for n, v in trace.columns.items()}, int(rows.sum()))
+    stream = lay_out(trace)
+    values = rng.random(stream.rows)
+    expected = np.concatenate([np.cumprod(values[stream.group == g]) for g in range(200)])
+    assert stream.running(values) == pytest.approx(expected)
 
 
 def test_a_row_that_is_none_spoils_what_follows_it_in_its_request_step() -> None:
