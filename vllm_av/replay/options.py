@@ -78,6 +78,13 @@ def _assign(block: dict[str, Any], assignment: str) -> None:
         block = inner
     try:
         block[key] = json.loads(text)
+    except RecursionError as error:
+        raise TraceError(
+            Code.REPLAY_OPTION,
+            given=f"--set is given {shown(assignment)}, which is nested too deeply",
+            allowed="a number, or a list of numbers",
+            fix="correct it",
+        ) from error
     except ValueError:
         block[key] = text
 

@@ -22,6 +22,9 @@ from vllm_av.replay.trace import Trace, read
 VERSION = 1
 """Of the JSON; a key is added under the same version, and changes its meaning under none."""
 
+MOST = 10**9
+"""Of requests in a step, and of steps."""
+
 
 @dataclass(frozen=True)
 class Wish:
@@ -47,10 +50,10 @@ class Wish:
         Raises:
             TraceError: ``AV-REPLAY-OPTION``.
         """
-        if self.batch is not None and self.batch < 1:
-            raise _out_of_range("--batch", self.batch, "a number of requests, from 1 up")
-        if self.from_step < 0:
-            raise _out_of_range("--from-step", self.from_step, "a decode step, from 0 up")
+        if self.batch is not None and not 1 <= self.batch <= MOST:
+            raise _out_of_range("--batch", self.batch, f"a number of requests, 1 to {MOST}")
+        if not 0 <= self.from_step <= MOST:
+            raise _out_of_range("--from-step", self.from_step, f"a decode step, 0 to {MOST}")
         for temperature in self.temperatures:
             if not 0.0 <= temperature < float("inf"):
                 raise _out_of_range("--temperature", temperature, "a temperature, from 0 up")

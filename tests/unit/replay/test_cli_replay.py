@@ -53,6 +53,8 @@ def test_json_with_every_option(path: Path, capsys: pytest.CaptureFixture[str]) 
         (["--set", "damping=3"], "AV-REPLAY-OPTION"),
         (["--set", "estimator.damping=-3"], "AV-CONFIG-RANGE"),
         (["--batch", "0"], "AV-REPLAY-OPTION"),
+        (["--batch", "9" * 20], "AV-REPLAY-OPTION"),
+        (["--from-step", "9" * 20], "AV-REPLAY-OPTION"),
         (["--temperature", "7"], "AV-REPLAY-EMPTY"),
         ([], "AV-REPLAY-EMPTY"),
         (["--scorer", "confidence_head", "--from-step", "0"], "AV-TRACE-COLUMN"),

@@ -49,6 +49,12 @@ def test_what_is_no_assignment_is_refused(assignment: str) -> None:
     assert caught.value.code is Code.REPLAY_OPTION
 
 
+def test_a_value_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(TraceError, match="nested too deeply") as caught:
+        chosen("online_estimator", ["estimator.damping=" + "[" * 100_000], TRACE)
+    assert caught.value.code is Code.REPLAY_OPTION
+
+
 def test_an_unknown_scorer_is_refused_with_those_there_are() -> None:
     with pytest.raises(TraceError, match="one of online_estimator, ") as caught:
         chosen("online", [], TRACE)
