@@ -184,6 +184,8 @@ def _names(schema: Any, where: str, wanted: list[str]) -> list[str]:
             times = "no column" if not places else f"{len(places)} columns"
             raise _bad_column(where, f"{times} {name}", "one")
         kind = schema.field(places[0]).type
+        if column.nullable and str(kind) == "null":  # what pyarrow makes of nothing but None
+            continue
         if not _fits(column, kind):
             raise _bad_column(where, f"the column {name} of the type {kind}", column.kind)
         found.append(name)

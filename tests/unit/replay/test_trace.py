@@ -59,6 +59,14 @@ def test_a_column_of_nulls_is_not_there(tmp_path: Path) -> None:
     assert trace.has("log_odds")
 
 
+@pytest.mark.parametrize("name", [n for n, c in COLUMNS.items() if c.nullable])
+def test_a_column_of_nothing_but_none_is_not_there(tmp_path: Path, name: str) -> None:
+    """What pyarrow makes of such a list has the type null."""
+    trace = read(write(tmp_path / "t.parquet", every_column() | {name: [None] * 9}))
+    assert not trace.has(name)
+    assert trace.has("entropy")
+
+
 def test_only_what_is_wanted_is_read_and_the_required_ones(tmp_path: Path) -> None:
     trace = read(write(tmp_path / "t.parquet", every_column()), ["entropy"])
     required = [name for name, column in COLUMNS.items() if column.required]
