@@ -249,7 +249,7 @@ def _series(series: Series, x: _Scale, y: _Scale) -> list[Markup]:
     if series.line and (path := _path(series, x, y)):
         parts.append(tag("path", d=path, class_=f"line {style}", opacity=opacity))
     for a, low, high, seen in zip(series.x, series.low, series.high, inside, strict=False):
-        if seen:
+        if seen and math.isfinite(low + high):
             ends = [min(max(v, y.low), y.high) for v in (low, high)]
             parts.append(
                 tag("line", x1=x(a), x2=x(a), y1=y(ends[0]), y2=y(ends[1]), class_=f"bar {style}")

@@ -86,6 +86,8 @@ def make(
 def _check(page: Path) -> None:
     try:
         page.absolute().parent.stat()
+        if page.exists() and not (page.is_file() or page.is_dir()):
+            raise _refused(page, "it is no file")  # a pipe would be waited for
         with suppress(FileNotFoundError), page.open("rb") as file:
             if file.read(len(_BEGINS)).lower() != _BEGINS:
                 raise _refused(page, "it exists and is no page, so it is left alone")

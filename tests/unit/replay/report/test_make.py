@@ -50,10 +50,13 @@ def test_an_older_page_is_replaced(trace: Path, tmp_path: Path) -> None:
     assert "old" not in page.read_text()[:100]
 
 
-@pytest.mark.parametrize("name", ["small.parquet", "notes.txt", "folder", "no/page.html", "a\0b"])
+@pytest.mark.parametrize(
+    "name", ["small.parquet", "notes.txt", "folder", "no/page.html", "a\0b", "pipe"]
+)
 def test_what_is_no_page_is_left_alone(trace: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")  # nobody ever writes there
     before = trace.read_bytes()
     with pytest.raises(TraceError) as caught:
         make(trace, tmp_path / name)
@@ -61,7 +64,7 @@ def test_what_is_no_page_is_left_alone(trace: Path, tmp_path: Path, name: str) -
     assert "--out" in str(caught.value)
     assert trace.read_bytes() == before
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert sorted(os.listdir(tmp_path)) == ["folder", "notes.txt", "small.parquet"]
+    assert sorted(os.listdir(tmp_path)) == ["folder", "notes.txt", "pipe", "small.parquet"]
 
 
 def test_a_disk_that_refuses_leaves_the_old_page(

@@ -39,6 +39,13 @@ def _not_finite() -> Trace:
     return Trace(trace.info, trace.columns | nothing, trace.num_rows, WORDS)
 
 
+def _constant() -> Trace:
+    """A drafter that always says the same: there is a fit, and nothing to tell a slope by."""
+    trace = synthetic(steps=200, requests=12)
+    same = {name: np.ones(trace.num_rows, np.float32) for name in ("log_odds", "log_odds_scaled")}
+    return Trace(trace.info, trace.columns | same, trace.num_rows)
+
+
 def _all_accepted() -> Trace:
     trace = full(steps=60)
     accepted = np.ones(trace.num_rows, bool)
@@ -79,6 +86,7 @@ TRACES: dict[str, Callable[[], Trace]] = {
     "all masked": _all_masked,
     "not finite": _not_finite,
     "all accepted": _all_accepted,
+    "a constant feature": _constant,
     "16 positions": lambda: full(steps=60, positions=16, intercepts=[1.0] * 16),
     "100 positions": lambda: synthetic(steps=40, positions=100, intercepts=[3.0] * 100),
     "censored": lambda: full(steps=60, verified=2),
