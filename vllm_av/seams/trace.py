@@ -4,6 +4,7 @@ Rule: every rank of a tensor-parallel group is given the same kind of scorer, si
 to one depends on what it asks for; only the first of them writes.
 """
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ def recording(
 
 def _folder(trace: str, parallel: Any) -> Path:
     """Each engine of a data-parallel group writes a trace of its own."""
-    folder = Path(trace)
+    folder = Path(os.path.expanduser(trace))  # leaves a user that is unknown as it is
     if parallel.data_parallel_size > 1:
         folder.mkdir(exist_ok=True)
         folder /= f"engine-{parallel.data_parallel_rank}"

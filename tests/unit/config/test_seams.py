@@ -17,6 +17,7 @@ import pytest
 from vllm_av import seams
 from vllm_av.errors import Code, ConfigError, ScorerError, VllmAvError
 from vllm_av.seams import arguments, command, contract, note
+from vllm_av.seams import trace as recording
 from vllm_av.seams.contract import Seams
 
 BLOCK = "adaptive_verification_config"
@@ -468,3 +469,13 @@ def test_a_cpu_without_kernels_does_not_stop_vllm(
     plugin.register()
     assert connected == ["seams"]
     assert "no Triton here" in caplog.text
+
+
+def test_the_folder_of_a_trace_may_be_in_the_users_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    alone, two = (SimpleNamespace(data_parallel_size=n, data_parallel_rank=n - 1) for n in (1, 2))
+    assert recording._folder("~/t", alone) == tmp_path / "t"
+    assert recording._folder("~/t", two) == tmp_path / "t" / "engine-1"
+    assert recording._folder("~nobody-of-that-name/t", alone) == Path("~nobody-of-that-name/t")
