@@ -177,7 +177,7 @@ class Code(StrEnum):
     TRACE_PROMPTS = "AV-TRACE-PROMPTS"
     """A file of prompts for a recording cannot be read, or holds none."""
     TRACE_ENGINE = "AV-TRACE-ENGINE"
-    """A recording cannot reach the engine that it is to record from."""
+    """A recording cannot start, or not reach, the engine that it is to record from."""
     TRACE_ROWS = "AV-TRACE-ROWS"
     """The rows of a trace contradict each other, are out of order, or there are none."""
     TRACE_REPORT = "AV-TRACE-REPORT"

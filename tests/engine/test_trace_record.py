@@ -60,3 +60,18 @@ def test_what_was_asked_for_is_recorded(pair: list[str], tmp_path: Path) -> None
     assert again.returncode == 2
     assert again.stderr.startswith(f"error: [AV-TRACE-WRITE] the folder of the trace, {out}, holds")
     assert len(again.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("wrong", ["model", "draft"])
+def test_a_model_that_is_not_there_is_one_line(pair: list[str], tmp_path: Path, wrong: str) -> None:
+    options = pair.copy()
+    if wrong == "model":
+        options[1] = str(tmp_path / "nowhere")
+    else:
+        options[3] = json.dumps(json.loads(options[3]) | {"model": str(tmp_path / "nowhere")})
+    run = _run(*options, "--out", str(tmp_path / "t"))
+    assert run.returncode == 2, run.stderr[-3000:]
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith("error: [AV-TRACE-ENGINE] vLLM does not start: ")
+    assert "nowhere" in last
+    assert not (tmp_path / "t").exists()

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from vllm_av.config.text import read_object
 from vllm_av.config.whole import require_object
 from vllm_av.demo.progress import Show
-from vllm_av.errors import Code, TraceError
+from vllm_av.errors import Code, TraceError, VllmAvError, told
 from vllm_av.replay.asked import Asked, from_file, held_out, workloads
 from vllm_av.replay.writer import check_folder
 
@@ -31,6 +33,8 @@ _ENVIRONMENT = {
 }
 _RUNNER = "engine_core.engine_core.model_executor.driver_worker.worker.model_runner"
 _NEW_TOKENS = range(48, 129)
+
+_BLOCK = "adaptive_verification_config"
 
 Advance = Callable[[float], object]
 Pair = tuple[dict[str, Any], list[Asked]]
@@ -67,6 +71,7 @@ class Plan:
             # vLLM raises those below 0.01 to that value.
             fair = temperature == 0 or 0.01 <= temperature <= 2
             _check("--temperature", temperature, fair, "0, or 0.01 to 2")
+        _check("--seed", self.seed, 0 <= self.seed < 2**32, "0 to 4294967295")
         check_folder(self.out)
 
 
@@ -124,6 +129,8 @@ def own_pair(
             fix="give all three, or --drafter alone",
         )
     spec = dict(require_object(read_object(speculative_config, "--speculative-config")))
+    if (block := spec.get(_BLOCK)) is not None:
+        require_object(block)
     more = require_object(read_object(engine_arguments, "--engine-arguments"))
     return {**more, "model": model, "speculative_config": spec}, from_file(prompts)
 
@@ -141,25 +148,13 @@ def record(
         advance: is told the fraction that is recorded.
 
     Raises:
-        TraceError: ``AV-TRACE-ENGINE`` where the engine does not run in this process;
+        TraceError: ``AV-TRACE-ENGINE`` where the engine does not start, or not in this process;
             ``AV-TRACE-WRITE`` where the trace could not be written to its end.
+        VllmAvError: adaptive verification cannot be as it is configured.
     """
-    os.environ.update(_ENVIRONMENT)
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.v1.engine.llm_engine import LLMEngine
-
     spec = _with_trace(engine_arguments["speculative_config"], plan)
     arguments = {**engine_arguments, "speculative_config": spec, "max_num_seqs": plan.concurrency}
-    try:
-        checked = EngineArgs(**arguments)
-    except TypeError as error:  # a key that it has not
-        raise TraceError(
-            Code.TRACE_OPTION,
-            given=f"--engine-arguments: {error}",
-            allowed="the arguments of vLLM's EngineArgs, by their names in Python",
-            fix="correct the name",
-        ) from error
-    engine = LLMEngine.from_engine_args(checked)
+    engine = _started(arguments)
     runner = _reach(engine, _RUNNER)
     recorder = _reach(runner, "speculator.acceptance_scorer")
     holders: dict[int, str] = runner.req_states.index_to_req_id
@@ -184,14 +179,49 @@ def record(
     )
 
 
+def _started(arguments: dict[str, Any]) -> Any:
+    os.environ.update(_ENVIRONMENT)
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    try:
+        checked = EngineArgs(**arguments)
+    except TypeError as error:  # a key that it has not
+        raise TraceError(
+            Code.TRACE_OPTION,
+            given=f"--engine-arguments: {error}",
+            allowed="the arguments of vLLM's EngineArgs, by their names in Python",
+            fix="correct the name",
+        ) from error
+    except (OSError, ValueError) as error:  # a model that is not there
+        raise _not_started(error) from error
+    try:
+        return LLMEngine.from_engine_args(checked)
+    except VllmAvError:
+        raise
+    except (OSError, TypeError, ValueError) as error:
+        raise _not_started(error) from error
+
+
+def _not_started(error: Exception) -> TraceError:
+    """What vLLM, and the libraries that it loads models with, make of a user's mistake."""
+    text = error.errors()[0]["msg"] if isinstance(error, ValidationError) else told(error)
+    return TraceError(
+        Code.TRACE_ENGINE,
+        given=f"vLLM does not start: {' '.join(text.split())[:400]}",
+        allowed="a pair and arguments with which vLLM serves",
+        fix="correct the option; `vllm-av config validate FILE` checks the speculative config",
+    )
+
+
 def _with_trace(spec: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    block = {**spec.get("adaptive_verification_config", {}), "trace": str(plan.out)}
+    block = {**(spec.get(_BLOCK) or {}), "trace": str(plan.out.absolute())}
     if plan.everything:
         block["exploration"] = 1
     return {
         **spec,
         "enable_adaptive_verification": True,
-        "adaptive_verification_config": block,
+        _BLOCK: block,
     }
 
 

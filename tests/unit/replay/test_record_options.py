@@ -27,6 +27,8 @@ def _refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--temperature", "nan"], "[AV-TRACE-OPTION] --temperature nan; "),
         (["--concurrency", "0"], "[AV-TRACE-OPTION] --concurrency 0; "),
         (["--request-steps", "0"], "[AV-TRACE-OPTION] --request-steps 0; "),
+        (["--seed", "-1"], "[AV-TRACE-OPTION] --seed -1; "),
+        (["--seed", "9" * 30], "[AV-TRACE-OPTION] --seed 9999"),
         (["--workload", "poems"], "[AV-TRACE-OPTION] --workload poems; "),
         (["--drafter", "eagel"], "[AV-DEMO-OPTION] --drafter eagel; "),
         (["--num-speculative-tokens", "9"], "[AV-DEMO-OPTION] --num-speculative-tokens 9; "),
@@ -38,6 +40,13 @@ def _refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ),
         (
             ["--model", "x", "--speculative-config", "[]", "--prompts", "y"],
+            "[AV-CONFIG-OBJECT] ",
+        ),
+        (
+            [
+                *("--model", "x", "--prompts", "y", "--speculative-config"),
+                '{"adaptive_verification_config": 5}',
+            ],
             "[AV-CONFIG-OBJECT] ",
         ),
         (
