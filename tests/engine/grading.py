@@ -1,7 +1,8 @@
 """Predicted acceptance against what the target then said, inside an engine.
 
 A prediction is what lay in the buffer that vLLM trims by, when the drafts were made. It has a label
-where its draft was verified: those that were accepted, and the first that was not.
+where its draft was verified: those that were accepted, and the first that was not. vLLM may grade a
+request in its first step, as if drafts that it never had were rejected: these have none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,6 +46,7 @@ def graded(engine: Engine, since: int) -> Iterator[list[Graded]]:
     """
     speculator = engine.runner.speculator
     propose, observe = speculator.propose, speculator.observe_verification
+    add = speculator.add_request
     slots, steps = speculator.max_num_reqs, speculator.num_speculative_steps
     predicted = torch.full((slots, steps), torch.nan)
     position = torch.arange(steps)
@@ -54,10 +56,15 @@ def graded(engine: Engine, since: int) -> Iterator[list[Graded]]:
         accepted = (num_sampled - 1).clamp(min=0)[:, None].long()
         verified = accepted + num_rejected[:, None]
         labelled = (position <= accepted) & (position < verified)
+        labelled &= ~predicted[idx_mapping].isnan()
         if not since or engine.estimator.refits > since:  # they were made after the refit
             row = Graded(predicted[idx_mapping], position < accepted, labelled)
             found.append(Graded(*(x.numpy().copy() for x in row)))
         observe(idx_mapping, num_sampled, num_rejected, *others)
+
+    def forget(slot: int) -> None:
+        predicted[slot] = torch.nan
+        add(slot)
 
     def keep(input_batch: Any, *arguments: Any, **options: Any) -> Any:
         drafts = propose(input_batch, *arguments, **options)
@@ -66,6 +73,7 @@ def graded(engine: Engine, since: int) -> Iterator[list[Graded]]:
         return drafts
 
     with (
+        mock.patch.object(speculator, "add_request", forget),
         mock.patch.object(speculator, "propose", keep),
         mock.patch.object(speculator, "observe_verification", see),
     ):

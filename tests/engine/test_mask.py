@@ -215,7 +215,7 @@ def test_the_coefficients_are_those_of_the_stream_without_the_rows(
     assert expected["masked"].sum() == 0
     for key in learnt.keys() - {"masked"}:
         torch.testing.assert_close(learnt[key], expected[key], rtol=0, atol=0, equal_nan=True)
-    assert learnt["refits"] > 5
+    assert learnt["refits"] > 2
     # And it is the mask that does it.
     for key in ("slope", "intercepts"):
         assert torch.equal(theirs.snapshot()[key], theirs_without.snapshot()[key])

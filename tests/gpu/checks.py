@@ -58,7 +58,7 @@ def online_estimator(device: torch.device) -> str:
     worst = 0.0
     for name in STREAMS:
         slots = 40
-        steps, positions = shape(name, 16, slots)
+        steps, positions = shape(name, 32, slots)
         ours = TemperedEstimator(QUICK, slots, positions, device)
         reference = TemperedReference(QUICK, slots, positions)
         out, expected = torch.zeros(slots, positions, device=device), np.zeros((slots, positions))
@@ -208,7 +208,7 @@ def graph(device: torch.device) -> str:
     for kind, settings in ((TemperedEstimator, QUICK), (OnlineEstimator, POOLED)):
         for name in STREAMS:
             slots = 24
-            steps, positions = shape(name, 16, slots)
+            steps, positions = shape(name, 32, slots)
             eager, captured = (kind(settings, slots, positions, device) for _ in range(2))
             outs = torch.zeros(2, slots, positions, device=device)
             replay, inputs = None, {}
