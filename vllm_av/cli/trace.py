@@ -111,8 +111,12 @@ def replay_(
         typer.Option(help="Only requests of this temperature. Repeatable. Default: all."),
     ] = None,
     from_step: Annotated[
-        int, typer.Option(help="Score no row before this decode step, nor in the first half.")
-    ] = FROM_STEP,
+        int | None,
+        typer.Option(
+            help="Score no row before this decode step, nor in the first half. "
+            f"Default: {FROM_STEP}, or in a shorter trace the first half alone."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Predict, then learn, step by step as in serving; every figure, beside the offline optimum."""

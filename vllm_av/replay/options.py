@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vllm_av.config.block import parse_block
+from vllm_av.config.model import EstimatorConfig
 from vllm_av.config.text import shown
 from vllm_av.drafters import TYPES, DrafterType, drafter_type
 from vllm_av.errors import Code, TraceError
@@ -65,11 +66,16 @@ def _assign(block: dict[str, Any], assignment: str) -> None:
     path, equals, text = assignment.partition("=")
     *parents, key = path.strip().split(".")
     if not equals or not key or not parents:
+        known = equals and key in EstimatorConfig.model_fields
         raise TraceError(
             Code.REPLAY_OPTION,
             given=f"--set is given {shown(assignment)}",
-            allowed="KEY=VALUE with a key of the config's block, as in estimator.damping=20",
-            fix="write it so; `vllm-av config schema` lists the keys; --scorer names the scorer",
+            allowed="estimator.KEY=VALUE, as in estimator.damping=20: nothing else of the block "
+            "has a use in a replay",
+            fix=f"write estimator.{key}"
+            if known
+            else "write it so, or leave it out; "
+            "`vllm-av config schema` lists the keys; --scorer names the scorer",
         )
     for parent in parents:
         inner = block.setdefault(parent, {})

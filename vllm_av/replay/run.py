@@ -14,7 +14,7 @@ from vllm_av.errors import Code, TraceError
 from vllm_av.replay.optimum import features_in
 from vllm_av.replay.options import chosen
 from vllm_av.replay.replay import replay
-from vllm_av.replay.scoring import FROM_STEP, halves, regimes
+from vllm_av.replay.scoring import halves, regimes
 from vllm_av.replay.stream import Stream, lay_out
 from vllm_av.replay.tables import Tables, tables
 from vllm_av.replay.trace import Trace, read
@@ -35,14 +35,14 @@ class Wish:
         settings: ``estimator.damping=20``.
         batch: request-steps to a decode step; None: the trace's own steps.
         temperatures: of the requests that are taken; none: all.
-        from_step: decode step from which rows may be scored.
+        from_step: decode step from which rows may be scored; None: 200, where the trace goes on.
     """
 
     scorer: str
     settings: tuple[str, ...] = ()
     batch: int | None = None
     temperatures: tuple[float, ...] = ()
-    from_step: int = FROM_STEP
+    from_step: int | None = None
 
     def check(self) -> None:
         """Refuse what no trace could answer.
@@ -52,7 +52,7 @@ class Wish:
         """
         if self.batch is not None and not 1 <= self.batch <= MOST:
             raise _out_of_range("--batch", self.batch, f"a number of requests, 1 to {MOST}")
-        if not 0 <= self.from_step <= MOST:
+        if self.from_step is not None and not 0 <= self.from_step <= MOST:
             raise _out_of_range("--from-step", self.from_step, f"a decode step, 0 to {MOST}")
         for temperature in self.temperatures:
             if not 0.0 <= temperature < float("inf"):

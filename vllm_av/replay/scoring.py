@@ -42,24 +42,35 @@ class Halves:
     begins: int
 
 
-def halves(stream: Stream, from_step: int = FROM_STEP) -> Halves:
+def halves(stream: Stream, from_step: int | None = None) -> Halves:
     """Cut a trace.
+
+    Args:
+        from_step: no row before this one is scored; None: :data:`FROM_STEP`, where the trace goes
+            on after it.
 
     Raises:
         TraceError: ``AV-REPLAY-EMPTY`` where no label is left on one of the sides.
     """
     middle = stream.steps // 2
-    begins = max(middle, from_step)
     sound = stream.labelled & stream.usable
+    if from_step is None:
+        late = sound & (stream.step >= max(middle, FROM_STEP))
+        from_step = FROM_STEP if late.any() else 0
+    begins = max(middle, from_step)
     found = Halves(sound & (stream.step < middle), sound & (stream.step >= begins), begins)
     for side, rows in (("before", found.fitted), ("from", found.scored)):
         if not rows.any():
             step = middle if side == "before" else begins
+            labels = int(stream.labelled.sum())
+            lost = labels - int(sound.sum())
             raise TraceError(
                 Code.REPLAY_EMPTY,
-                given=f"the trace has {stream.steps} decode steps, and no label {side} step {step}",
-                allowed="labels in the first half of the steps, and after that from --from-step on",
-                fix="record more, or lower --from-step or --batch",
+                given=f"the trace has {labels:,} labels in {stream.steps} decode steps, {lost:,} "
+                "of them masked or without what the scorer reads, and of the others none is "
+                f"{side} step {step}",
+                allowed="labels both before and from that step on",
+                fix="record more, lower --from-step or --batch, or choose another --scorer",
             )
     return found
 

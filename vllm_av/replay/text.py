@@ -9,6 +9,7 @@ from typing import Any
 
 from vllm_av.replay.metrics import Figures
 from vllm_av.replay.run import Result
+from vllm_av.replay.scoring import FROM_STEP
 from vllm_av.replay.tables import Part
 
 _HEAD = (
@@ -33,7 +34,8 @@ def lines(result: Result) -> Iterator[str]:
     ]
     if left_out:
         yield f"left out: {', '.join(left_out)}, and what follows one in its request-step"
-    yield f"scored from decode step {result.begins}; the optimum is fitted on the first half"
+    early = " (a short trace)" if result.begins < FROM_STEP else ""
+    yield f"scored from decode step {result.begins}{early}; the optimum is fitted on the first half"
     found = result.tables
     for title, parts in (
         ("temperature", (*found.regimes, found.overall)),

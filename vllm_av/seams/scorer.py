@@ -101,7 +101,8 @@ def _create(inputs: Any) -> "GuardedScorer | RecordingScorer":
     scorer.on_failure = note.leave
     in_force = canonical(config.model_copy(update={"scorer": selection.name}))
     if selection.name in (ONLINE, POOLED):
-        in_force["estimator"] = asdict(config.estimator.settings(selection.name, context.start))
+        numbers = asdict(config.estimator.settings(selection.name, context.start))
+        in_force["estimator"] = {key: numbers[key] for key in in_force["estimator"]}
     log.info_once(
         "Adaptive verification: drafter %s, scorer %s (%s), settings %s",
         row.title if row else spec.method,

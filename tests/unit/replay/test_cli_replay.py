@@ -56,7 +56,7 @@ def test_json_with_every_option(path: Path, capsys: pytest.CaptureFixture[str]) 
         (["--batch", "9" * 20], "AV-REPLAY-OPTION"),
         (["--from-step", "9" * 20], "AV-REPLAY-OPTION"),
         (["--temperature", "7"], "AV-REPLAY-EMPTY"),
-        ([], "AV-REPLAY-EMPTY"),
+        (["--from-step", "200"], "AV-REPLAY-EMPTY"),
         (["--scorer", "confidence_head", "--from-step", "0"], "AV-TRACE-COLUMN"),
         (["--batch", "many"], "AV-USAGE"),
     ],

@@ -23,9 +23,16 @@ def test_the_halves(steps: int, from_step: int, middle: int, begins: int) -> Non
 
 @pytest.mark.parametrize(("steps", "from_step"), [(200, 200), (1, 0), (150, 150)])
 def test_a_trace_that_leaves_nothing_is_refused(steps: int, from_step: int) -> None:
-    with pytest.raises(TraceError, match=f"has {steps} decode steps") as caught:
+    with pytest.raises(TraceError, match=f"labels in {steps} decode steps") as caught:
         halves(lay_out(synthetic(steps=steps)), from_step)
     assert caught.value.code is Code.REPLAY_EMPTY
+
+
+def test_a_short_trace_is_scored_from_its_middle_unless_told_otherwise() -> None:
+    short, long = (lay_out(synthetic(steps=steps, requests=2)) for steps in (150, 600))
+    assert halves(short).begins == 75
+    assert halves(long).begins == 300
+    assert halves(lay_out(synthetic(steps=300, requests=2))).begins == 200
 
 
 def test_masked_rows_are_on_neither_side() -> None:

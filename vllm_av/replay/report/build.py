@@ -28,7 +28,7 @@ from vllm_av.replay.report.offline import (
     slope_row,
 )
 from vllm_av.replay.report.predictors import Predictor, Source, follow, judge_all
-from vllm_av.replay.scoring import Halves, Regimes, halves, regimes
+from vllm_av.replay.scoring import FROM_STEP, Halves, Regimes, halves, regimes
 from vllm_av.replay.stream import Stream, lay_out
 from vllm_av.replay.trace import Trace
 
@@ -101,7 +101,7 @@ def build(trace: Trace, scorer: str = ONLINE, assignments: Sequence[str] = ()) -
 def _sides(stream: Stream) -> Halves:
     """Fitted and scored rows; the same ones where there are too few steps to part them."""
     try:
-        return halves(stream)
+        return halves(stream, FROM_STEP)
     except TraceError:
         sound = stream.labelled & stream.usable
         return Halves(sound, sound, 0)
