@@ -157,7 +157,7 @@ class AdaptiveVerificationConfig(_Block):
         description="Share of the requests' steps in which a request is verified to its last "
         "draft, whatever its survival, so that a position that is never worth verifying can show "
         "when it is again. 0 switches it off, 1 verifies every draft. Scorers that learn nothing "
-        "explore nothing.",
+        "explore nothing, unless a trace is recorded.",
         json_schema_extra={"unit": "share of the requests' steps"},
     )
     state_file: str | None = Field(
