@@ -9,7 +9,8 @@
     ├── DemoError       the demonstration cannot run as asked
     ├── TrainingError   a drafter cannot be trained or taken over as asked
     ├── TraceError      a trace cannot be read, written or used as asked
-    └── StateError      a scorer's state cannot be kept, or is not this server's
+    ├── StateError      a scorer's state cannot be kept, or is not this server's
+    └── CheckError      a question to the preflight check is wrong
 
 Every error is one line: what was given, what is allowed, what to do.
 The code never changes its meaning once released; a code is retired, not reused.
@@ -198,6 +199,16 @@ class Code(StrEnum):
     """The ``state_file`` is of another pair, K, estimator or version: the server starts cold."""
     STATE_DAMAGED = "AV-STATE-DAMAGED"
     """The ``state_file`` cannot be read: the server starts cold."""
+    CHECK_FLAG = "AV-QUESTION-FLAG"
+    """A flag that the check reads is misspelt, lacks its value or has a wrong one."""
+    CHECK_GPU = "AV-QUESTION-GPU"
+    """The check does not know a GPU of that name."""
+    CHECK_MODEL = "AV-QUESTION-MODEL"
+    """The target's config is not there or cannot be read."""
+    CHECK_DRAFT = "AV-QUESTION-DRAFT"
+    """The drafter's config is not there or cannot be read."""
+    CHECK_SPEC = "AV-QUESTION-SPEC"
+    """The speculative config asks for nothing that could be checked."""
 
 
 def told(value: object, how: Callable[[object], str] = str) -> str:
@@ -303,3 +314,7 @@ class TraceError(VllmAvError):
 
 class StateError(VllmAvError):
     """A scorer's state cannot be kept, or is not this server's."""
+
+
+class CheckError(VllmAvError):
+    """A question to the preflight check is wrong."""
