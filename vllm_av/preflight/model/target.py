@@ -1,0 +1,83 @@
+"""A target: its folder's ``config.json``, or a config that vLLM already has, as facts.
+
+Rule: nothing of a model but its config is read.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vllm_av.errors import Code
+from vllm_av.preflight.facts import ModelFacts
+from vllm_av.preflight.model import files, layers, shape
+from vllm_av.preflight.model.fields import MOST_TOKENS, Fields
+
+_TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
+
+
+def read_target(
+    name: str,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    dtype: str | None = None,
+    revision: str | None = None,
+) -> ModelFacts:
+    """The facts of the model in the folder ``name``, or of that hub name in the cache.
+
+    Args:
+        overrides: of ``--hf-overrides``.
+        dtype: of ``--dtype``; None or ``auto`` for the config's own.
+        revision: of ``--revision``.
+
+    Raises:
+        CheckError: ``AV-QUESTION-MODEL``.
+    """
+    folder = files.model_folder(name, Code.QUESTION_MODEL, revision)
+    config = files.read_config(folder, name, Code.QUESTION_MODEL)
+    if overrides:
+        config = files.merged(config, overrides)
+    return target_from_config(config, name=name, source=str(folder / files.CONFIG), dtype=dtype)
+
+
+def target_from_config(
+    config: Mapping[str, Any], *, name: str, source: str, dtype: str | None = None
+) -> ModelFacts:
+    """The same from a config.
+
+    Raises:
+        CheckError: ``AV-QUESTION-MODEL``.
+    """
+    whole = Fields(config, source, Code.QUESTION_MODEL)
+    text = text_part(whole)
+    architectures = whole.texts("architectures")
+    if not architectures:
+        raise whole.wrong("architectures", "not there", "the name of a model class")
+    return ModelFacts(
+        name=name,
+        architecture=architectures[0],
+        groups=layers.groups(architectures[0], text),
+        vocab_size=text.count("vocab_size", most=MOST_TOKENS),
+        dtype=model_dtype(whole, text, dtype),
+        experts=shape.experts(text),
+        config=dict(config),
+        source=source,
+    )
+
+
+def text_part(whole: Fields) -> Fields:
+    """The language model's part of a config; the whole where it has no other."""
+    for name in _TEXT_SECTIONS:
+        section = whole.section(name)
+        if section is not None:
+            return text_part(section)
+    return whole
+
+
+def model_dtype(whole: Fields, text: Fields, asked: str | None) -> str:
+    """The dtype that the model runs in: vLLM never takes float32 by itself."""
+    if asked not in (None, "auto"):
+        return {"half": "float16", "float": "float32"}.get(str(asked), str(asked))
+    found = None
+    for fields in (whole, text):
+        found = found or fields.get("dtype", "torch_dtype")
+    found = str(found or "float32").removeprefix("torch.")
+    return {"float32": "bfloat16", "float64": "bfloat16"}.get(found, found)
