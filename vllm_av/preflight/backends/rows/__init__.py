@@ -1,0 +1,17 @@
+"""The rows of the table, one file a family of backends.
+
+Rule: each row was read from vLLM's source; the contract tests ask vLLM's classes the same.
+"""
+
+from vllm_av.preflight.backends.row import Row
+from vllm_av.preflight.backends.rows import dense, mla, rocm, sparse, stateful
+
+VERSIONS = ("0.33.0", "0.32.0")
+"""Of vLLM, the newest first."""
+
+
+def rows(version: str) -> dict[str, Row]:
+    """Every backend of that version, by its name."""
+    old = version == "0.32.0"
+    families = (dense, mla, sparse, rocm, stateful)
+    return {row.name: row for family in families for row in family.rows(old)}
