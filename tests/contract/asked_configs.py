@@ -1,0 +1,159 @@
+"""Command lines that vLLM and the check are both asked about, and what is to come of them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.contract.checkpoints import CARRIED
+from vllm_av.drafters import SUPPORTED
+from vllm_av.preflight.reasons import ReasonCode as R
+
+V1 = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One.
+
+    Args:
+        name: of the case.
+        target: of :data:`tests.contract.checkpoints.CONFIGS`.
+        flags: beside the model and the speculative config.
+        method: vLLM's; None leaves it out.
+        draft: of the same table; None takes the carried drafter of that method.
+        more: keys of the speculative config; None takes one out.
+        refused: every reason that stands in the config itself.
+        versions: where that is so; the others start.
+        environ: variables.
+    """
+
+    name: str
+    flags: tuple[str, ...] = ()
+    target: str = "smollm2"
+    method: str | None = "eagle3"
+    draft: str | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    refused: frozenset[R] = frozenset()
+    versions: tuple[str, ...] = SUPPORTED
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    def expected(self, version: str) -> frozenset[R]:
+        """The reasons of that release."""
+        return self.refused if version in self.versions else frozenset()
+
+    def argv(self, checkpoints: Mapping[str, Path]) -> tuple[str, ...]:
+        """What follows ``vllm serve``."""
+        speculative: dict[str, Any] = {
+            "num_speculative_tokens": 5,
+            "enable_adaptive_verification": True,
+        }
+        if self.method is not None:
+            speculative["method"] = self.method
+        if self.draft is not None:
+            speculative["model"] = str(checkpoints[self.draft])
+        elif self.method in CARRIED:
+            speculative["model"] = str(CARRIED[self.method])
+        speculative |= {key: str(v) if isinstance(v, Path) else v for key, v in self.more.items()}
+        asked = {key: value for key, value in speculative.items() if value is not None}
+        model = str(checkpoints[self.target])
+        return ("--model", model, "--speculative-config", json.dumps(asked), *self.flags)
+
+
+def _refused(*codes: R) -> frozenset[R]:
+    return frozenset(codes)
+
+
+_LLAMA: dict[str, Any] = {"target": "llama", "draft": "llama-eagle3"}
+_MIXTRAL: dict[str, Any] = {"target": "mixtral", "method": "draft_model", "draft": "mixtral-draft"}
+
+ASKED = (
+    *(Asked(method, method=method) for method in CARRIED),
+    Asked("method left out", method=None, more={"model": CARRIED["dspark"]}),
+    Asked("graphs none", ("-cc.cudagraph_mode", "NONE"), refused=_refused(R.GRAPHS)),
+    Asked("graphs piecewise", ("-cc.cudagraph_mode=PIECEWISE",), refused=_refused(R.GRAPHS)),
+    Asked(
+        "graphs piecewise in JSON",
+        ("--compilation-config", '{"cudagraph_mode": "PIECEWISE"}'),
+        refused=_refused(R.GRAPHS),
+    ),
+    Asked("graphs full", ("-cc.cudagraph_mode", "FULL")),
+    Asked("graphs full decode only", ("-cc.cudagraph_mode", "FULL_DECODE_ONLY")),
+    Asked("eager", ("--enforce-eager",), refused=_refused(R.GRAPHS)),
+    Asked("O0", ("-O0",), refused=_refused(R.GRAPHS)),
+    Asked("O1", ("-O1",), refused=_refused(R.GRAPHS)),
+    Asked("O2", ("-O2",)),
+    Asked("O3", ("-O3",)),
+    Asked("compilation mode 0", ("-cc.mode", "0")),
+    Asked("lora", ("--enable-lora",), refused=_refused(R.LORA)),
+    Asked("tensor parallel", ("-tp", "2"), **_LLAMA),
+    Asked("pipeline parallel", ("-pp", "2"), refused=_refused(R.PIPELINE), **_LLAMA),
+    Asked("data parallel", ("-dp", "2"), **_LLAMA),
+    Asked("experts", **_MIXTRAL),
+    Asked(
+        "routed experts",
+        ("--enable-return-routed-experts",),
+        refused=_refused(R.ROUTED_EXPERTS),
+        **_MIXTRAL,
+    ),
+    Asked("sampling mask", ("--return-sampling-mask",), refused=_refused(R.SAMPLING_MASK)),
+    *(
+        Asked(
+            f"local argmax, {method}",
+            method=method,
+            more={"use_local_argmax_reduction": True},
+            refused=_refused(R.LOCAL_ARGMAX),
+        )
+        for method in ("eagle3", "dflash", "draft_model")
+    ),
+    # It has a confidence head, which vLLM sees only in the weights.
+    Asked("local argmax, dspark", method="dspark", more={"use_local_argmax_reduction": True}),
+    Asked("V1", environ=V1, refused=_refused(R.RUNNER)),
+    Asked("V2", environ={"VLLM_USE_V2_MODEL_RUNNER": "1"}),
+    Asked("parallel drafting", more={"parallel_drafting": True}, refused=_refused(R.RUNNER)),
+    Asked("two batches at once", ("--enable-dbo",), refused=_refused(R.RUNNER)),
+    Asked("no estimate", method="ngram", refused=_refused(R.DRAFTER)),
+    Asked("few requests", ("--max-num-seqs", "64")),
+    Asked("few tokens", ("--max-num-batched-tokens=4096",)),
+    Asked("large graphs", ("--max-cudagraph-capture-size", "2048")),
+    Asked("listed graphs", ("--cudagraph-capture-sizes", "1", "2", "4")),
+    Asked("synchronous", ("--no-async-scheduling",)),
+    Asked("half precision", ("--dtype", "float16")),
+    Asked("FP8 cache", ("--kv-cache-dtype", "fp8")),
+    Asked("a backend by name", ("--attention-backend", "TRITON_ATTN")),
+    Asked("underscores", ("--enforce_eager",), refused=_refused(R.GRAPHS)),
+    Asked(
+        "two faults",
+        ("--enable-lora", "--enforce-eager"),
+        refused=_refused(R.LORA, R.GRAPHS),
+    ),
+    Asked(
+        "five faults",
+        ("--enable-lora", "--enforce-eager", "-pp", "2", "--return-sampling-mask"),
+        more={"use_local_argmax_reduction": True},
+        refused=_refused(R.LORA, R.GRAPHS, R.PIPELINE, R.SAMPLING_MASK, R.LOCAL_ARGMAX),
+        **_LLAMA,
+    ),
+    Asked(
+        "six faults",
+        ("--enable-lora", "-O0", "-pp", "2", "--enable-return-routed-experts"),
+        more={"use_local_argmax_reduction": True},
+        environ=V1,
+        refused=_refused(R.LORA, R.GRAPHS, R.PIPELINE, R.ROUTED_EXPERTS, R.LOCAL_ARGMAX, R.RUNNER),
+        **_MIXTRAL,
+    ),
+)
+IN_THE_CONFIG = frozenset(
+    {
+        R.RUNNER,
+        R.GRAPHS,
+        R.PIPELINE,
+        R.LORA,
+        R.ROUTED_EXPERTS,
+        R.SAMPLING_MASK,
+        R.LOCAL_ARGMAX,
+        R.DRAFTER,
+    }
+)
+"""What vLLM can refuse without looking at a layer."""

@@ -1,0 +1,78 @@
+"""Asking each supported vLLM what it makes of a command line on a GPU that is not there.
+
+Rule: one process a version and GPU answers all cases; vLLM runs without this package's plugin, so
+that the words are its own.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.contract import config_worker
+from tests.contract.vllm_source import tree_of
+
+
+@dataclass(frozen=True)
+class Case:
+    """One.
+
+    Args:
+        argv: what follows ``vllm serve``.
+        environ: variables.
+        backends: layer -> backend, where a built target is asked about too.
+    """
+
+    argv: tuple[str, ...]
+    environ: Mapping[str, str] = field(default_factory=dict)
+    backends: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What vLLM says.
+
+    Args:
+        refusal: its words, None where it starts.
+        kind: the class of the exception.
+        settled: what it settled, None where it refuses.
+    """
+
+    refusal: str | None
+    kind: str | None
+    settled: Mapping[str, Any] | None
+
+
+def ask(
+    version: str, capability: tuple[int, int], cases: Sequence[Case], cache: Path
+) -> list[Outcome]:
+    """Ask the vLLM of that version; ``cache`` is a folder for what it keeps."""
+    python = tree_of(version).parents[3] / "bin/python"
+    environ = {
+        **os.environ,
+        "VLLM_PLUGINS": "",
+        "VLLM_CACHE_ROOT": str(cache),
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    question = {
+        "capability": capability,
+        "cases": [
+            {"argv": each.argv, "environ": {**each.environ}, "backends": {**each.backends}}
+            for each in cases
+        ],
+    }
+    done = subprocess.run(
+        [str(python), config_worker.__file__],
+        input=json.dumps(question),
+        capture_output=True,
+        text=True,
+        env=environ,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [Outcome(**each) for each in json.loads(done.stdout)]

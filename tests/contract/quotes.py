@@ -1,0 +1,126 @@
+"""What vLLM says where it refuses adaptive verification, in its own words.
+
+These are the words that people find in their logs and quote in public threads.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vllm_av.drafters import SUPPORTED
+from vllm_av.preflight.reasons import ReasonCode
+
+
+@dataclass(frozen=True)
+class Quote:
+    """One.
+
+    Args:
+        code: what the check calls it.
+        words: of the message, without what differs from case to case.
+        file, function: where vLLM raises it.
+        versions: the releases that do.
+        late: whether vLLM says it when the target's weights are loaded, not before.
+    """
+
+    code: ReasonCode
+    words: str
+    file: str
+    function: str
+    versions: tuple[str, ...] = SUPPORTED
+    late: bool = False
+
+
+_CONFIG = "config/vllm.py"
+_MANAGER = "v1/worker/gpu/spec_decode/adaptive_verification.py"
+
+QUOTES = (
+    Quote(
+        ReasonCode.RUNNER,
+        "adaptive draft verification",
+        _CONFIG,
+        "_get_v1_model_runner_unsupported_features",
+    ),
+    Quote(
+        ReasonCode.LORA,
+        "Adaptive verification is not currently compatible with LoRA",
+        _CONFIG,
+        "_validate_adaptive_verification",
+    ),
+    Quote(
+        ReasonCode.GRAPHS,
+        "Adaptive verification requires full CUDA graphs. Use cudagraph mode FULL, "
+        "FULL_DECODE_ONLY, or FULL_AND_PIECEWISE, or disable adaptive verification.",
+        _CONFIG,
+        "_validate_adaptive_verification",
+    ),
+    Quote(
+        ReasonCode.PIPELINE,
+        "Adaptive verification is not currently compatible with pipeline parallelism",
+        _CONFIG,
+        "_validate_adaptive_verification",
+    ),
+    Quote(
+        ReasonCode.ROUTED_EXPERTS,
+        "--enable-return-routed-experts is incompatible with adaptive speculative verification.",
+        _CONFIG,
+        "_verify_aux_output_compatibility",
+    ),
+    Quote(
+        ReasonCode.SAMPLING_MASK,
+        "sampling distribution replay with speculative decoding requires fixed verification "
+        "boundaries; disable adaptive verification",
+        _CONFIG,
+        "_verify_sampling_replay_config",
+    ),
+    Quote(
+        ReasonCode.LOCAL_ARGMAX,
+        "Adaptive verification estimates per-position acceptance from the draft logits, which "
+        "use_local_argmax_reduction never materializes. Disable one of them.",
+        "config/speculative.py",
+        "__post_init__",
+    ),
+    Quote(
+        ReasonCode.LOCAL_ARGMAX,
+        "Adaptive verification without a confidence head estimates per-position acceptance from "
+        "the draft logits, which use_local_argmax_reduction never materializes.",
+        "v1/worker/gpu/spec_decode/speculator.py",
+        "load_model",
+        late=True,
+    ),
+    Quote(
+        ReasonCode.LENS,
+        "attention backend does not support. Pass enable_adaptive_verification=false",
+        _MANAGER,
+        "maybe_create_adaptive_verification_manager",
+        late=True,
+    ),
+    Quote(
+        ReasonCode.VARLEN,
+        "Adaptive verification replays decode cudagraphs whose per-request query lengths vary up "
+        "to ",
+        _MANAGER,
+        "maybe_create_adaptive_verification_manager",
+        late=True,
+    ),
+)
+
+
+def quoted(message: str, version: str) -> set[ReasonCode]:
+    """The codes of what a message of vLLM says."""
+    plain = " ".join(message.split())
+    return {
+        quote.code for quote in QUOTES if version in quote.versions and quote.words.strip() in plain
+    }
+
+
+def messages(source: bytes, function: str) -> Iterator[str]:
+    """Every text that a function holds, ``{}`` in place of what is filled in."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            for part in ast.walk(node):
+                if isinstance(part, ast.JoinedStr):
+                    values = part.values
+                    yield "".join(v.value if isinstance(v, ast.Constant) else "{}" for v in values)
+                elif isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.value
