@@ -56,6 +56,8 @@ def _print(report: Report) -> None:
     _rows("", (f"{p.group}: {p.name} = {p.value} ({p.dist})" for p in report.plugins))
     _section("triton backends")
     _rows("", (f"{b.name} ({b.dist}): active: {b.active}, {b.why}" for b in report.backends))
+    _section("attention backends, by kind of layers")
+    _rows("", report.attention, nothing="not known: no vLLM, or no GPU that it would run on")
     _section("settings")
     _rows("", (f"{name}={value}" for name, value in report.settings.items()))
     _section("findings")

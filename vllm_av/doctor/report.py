@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vllm_av import __version__
+from vllm_av.doctor.attention import Attention, attention, gpu_of
 from vllm_av.doctor.backends import Backend, backends
 from vllm_av.doctor.dists import Installed, Plugin, scan
 from vllm_av.doctor.findings import (
@@ -47,6 +48,7 @@ class Report:
     installed: Installed
     plugins: tuple[Plugin, ...]
     backends: tuple[Backend, ...]
+    attention: tuple[Attention, ...]
     patches: Patches
     settings: dict[str, str]
     findings: tuple[Finding, ...]
@@ -76,6 +78,7 @@ class Report:
             "patches": asdict(self.patches),
             "plugins": [asdict(plugin) for plugin in self.plugins],
             "triton_backends": [asdict(backend) for backend in self.backends],
+            "attention": [asdict(layers) for layers in self.attention],
             "settings": self.settings,
         }
 
@@ -104,6 +107,7 @@ def examine(
         installed=installed,
         plugins=tuple(installed.plugins(PLUGIN_GROUPS)),
         backends=tuple(backends(installed, machine, environ)),
+        attention=attention(gpu_of(machine, installed, environ), installed, patches),
         patches=patches,
         settings=settings(environ),
         findings=findings,
