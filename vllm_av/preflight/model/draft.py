@@ -10,15 +10,12 @@ from vllm_av.config.text import shown
 from vllm_av.drafters import drafter_type
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.facts import DraftFacts, ModelFacts
-from vllm_av.preflight.model import files
+from vllm_av.preflight.model import files, heads, speculators
 from vllm_av.preflight.model.fields import MOST_TOKENS, Fields
+from vllm_av.preflight.model.method import asked, built, settled, tokens
+from vllm_av.preflight.model.mtp import Drafted, drafted
 from vllm_av.preflight.model.target import text_part
 from vllm_av.preflight.model.tensors import tensor_names
-
-MOST_DRAFTS = 1024
-_HEAD = "confidence_head"
-_WITHOUT_MODEL = ("ngram", "[ngram]", "ngram_gpu", "suffix", "custom_class")
-_WITH_OWN_NAME = ("eagle", "eagle3", "dflash", "dspark")
 
 
 def read_draft(speculative: Mapping[str, Any], target: ModelFacts) -> DraftFacts:
@@ -26,45 +23,37 @@ def read_draft(speculative: Mapping[str, Any], target: ModelFacts) -> DraftFacts
 
     Args:
         speculative: the ``--speculative-config``, keys with underscores.
+        target: whose modules may draft.
 
     Raises:
-        CheckError: ``AV-QUESTION-DRAFT``, ``AV-QUESTION-SPEC``.
+        CheckError: ``AV-QUESTION-SPEC`` where vLLM itself would not take the config,
+            ``AV-QUESTION-DRAFT`` where the drafter cannot be read.
     """
     spec = Fields(speculative, "the speculative config", Code.QUESTION_SPEC)
-    method, name = spec.text("method"), spec.text("model")
-    asked = spec.optional("num_speculative_tokens", most=MOST_DRAFTS)
-    if method is None and name is None:
-        raise CheckError(
-            Code.QUESTION_SPEC,
-            given="the speculative config names neither a method nor a model",
-            allowed="a method, a drafter's model, or both",
-            fix='add "method" or "model"',
-        )
-    if method is not None and method.endswith("_mtp"):
-        method = "mtp"
-    if method in _WITHOUT_MODEL or name in ("ngram", "[ngram]"):
-        method = (method or "ngram").strip("[]")
-        return _without_model(method, _settled(asked, None), target)
+    method, name = asked(spec)
+    count = tokens(spec)
+    if method in ("ngram", "ngram_gpu", "suffix", "custom_class", "extract_hidden_states"):
+        return _without_model(spec, method, count, target)
     own = name is None
-    if own and method not in ("mtp", "dspark"):
-        raise CheckError(
-            Code.QUESTION_SPEC,
-            given=f"the method {shown(method)} is to draft without a model",
-            allowed='"model" names the drafter; only mtp and dspark may lie in the target itself',
-            fix='add "model"',
-        )
     name = target.name if name is None else name
     folder = files.model_folder(name, Code.QUESTION_DRAFT, spec.text("revision"))
     config = files.read_config(folder, name, Code.QUESTION_DRAFT)
-    return draft_from_config(
+    source = "the target's own" if own else str(folder / files.CONFIG)
+    whole = Fields(config, source, Code.QUESTION_DRAFT)
+    what = _drafted(whole)
+    method = settled(method, name, what, target)
+    facts = draft_from_config(
         config,
-        method=method or _detected(name, config),
-        num_speculative_tokens=asked,
+        method=method,
+        num_speculative_tokens=count,
         target=target,
         tensors=tensor_names(folder, Code.QUESTION_DRAFT),
         parallel=spec.flag("parallel_drafting"),
-        source="the target's own" if own else str(folder / files.CONFIG),
+        source=source,
     )
+    if method == "draft_model" and not spec.flag("use_heterogeneous_vocab"):
+        _same_vocabulary(facts, whole, target)
+    return facts
 
 
 def draft_from_config(
@@ -77,69 +66,98 @@ def draft_from_config(
     parallel: bool = False,
     source: str = "vLLM's config",
 ) -> DraftFacts:
-    """The same from a drafter's config.
+    """The same from a drafter's config, whether vLLM has looked at it already or not.
 
     Args:
         method: as vLLM settles it.
         num_speculative_tokens: None where the drafter's own number is to hold.
         tensors: the names in its checkpoint; None where they are not known.
+        parallel: vLLM's ``parallel_drafting``.
 
     Raises:
         CheckError: as above.
     """
-    fields = Fields(config, source, Code.QUESTION_DRAFT)
-    text = text_part(fields)
-    architectures = fields.texts("architectures")
-    modules = text.optional("num_nextn_predict_layers", most=1000, least=0) or 1
-    natural = fields.optional("block_size", most=1 << 20) if method == "dspark" else None
-    if method == "mtp":
-        natural = modules
-    count = _settled(num_speculative_tokens, natural)
-    head = output = None
-    if tensors is not None:
-        head = method == "dspark" and any(_HEAD in name for name in tensors)
-        output = any("lm_head" in name for name in tensors)
+    what = _drafted(Fields(config, source, Code.QUESTION_DRAFT))
+    text = text_part(what.fields)
+    architectures, model_type = built(method, what, target)
+    count = _count(num_speculative_tokens, method, what, text)
+    found = heads.confidence(method, architectures, text, tensors)
     row = drafter_type(
         method,
         architectures,
-        model_type=fields.text("model_type"),
-        mtp_modules=min(modules, count),
-        parallel=parallel,
-        has_head=bool(head),
+        model_type=model_type,
+        mtp_modules=min(max(1, what.modules), count),
+        parallel=parallel and method not in ("dflash", "dspark"),
+        has_head=found is not False,
     )
+    vocabulary = text.optional("draft_vocab_size", "vocab_size", most=MOST_TOKENS)
     return DraftFacts(
         method=method,
         type_name=row.name if row else None,
         architecture=architectures[0] if architectures else None,
         num_speculative_tokens=count,
-        has_head=head,
-        output_head=output,
-        vocab_size=target.vocab_size,
-        draft_vocab_size=text.count("draft_vocab_size", "vocab_size", most=MOST_TOKENS),
+        has_head=found,
+        output_head=heads.output(text, tensors),
+        vocab_size=target.vocab_size or None,
+        draft_vocab_size=vocabulary or target.vocab_size or None,
         source=source,
     )
 
 
-def _detected(name: str, config: Mapping[str, Any]) -> str:
-    low = name.lower()
-    for method, mark in (("eagle", "eagle-"), ("eagle3", "eagle3"), ("dflash", "dflash")):
-        if mark in low:
-            return method
-    return "dspark" if "dspark" in low else "draft_model"
+def _drafted(whole: Fields) -> Drafted:
+    if speculators.is_speculators(whole.values):
+        whole = speculators.unfolded(whole)
+    return drafted(whole, text_part(whole))
 
 
-def _settled(asked: int | None, natural: int | None) -> int:
-    if asked is not None or natural is not None:
-        return asked or natural or 1
+def _count(given: int | None, method: str, what: Drafted, text: Fields) -> int:
+    """K, which the drafter's config may say."""
+    natural = what.predicts
+    if method == "dspark":
+        natural = text.optional("block_size", "dspark_block_size", most=MOST_TOKENS)
+    if given is None and not natural:
+        raise CheckError(
+            Code.QUESTION_SPEC,
+            given="the speculative config has no num_speculative_tokens, and the drafter's "
+            "config says no number either",
+            allowed="a whole number of drafts from 1 on",
+            fix='add "num_speculative_tokens"',
+        )
+    if given is None:
+        assert natural
+        return natural
+    if method != "dspark" and natural and given > natural and given % natural:
+        raise CheckError(
+            Code.QUESTION_SPEC,
+            given=f"num_speculative_tokens is {given}, and the drafter predicts {natural} at once",
+            allowed="vLLM wants a multiple of that number",
+            fix=f'write "num_speculative_tokens": {given // natural * natural}',
+        )
+    return given
+
+
+def _same_vocabulary(facts: DraftFacts, whole: Fields, target: ModelFacts) -> None:
+    if not target.vocab_size or facts.draft_vocab_size == target.vocab_size:
+        return
     raise CheckError(
-        Code.QUESTION_SPEC,
-        given="the speculative config has no num_speculative_tokens, nor does the drafter say one",
-        allowed=f"a whole number from 1 to {MOST_DRAFTS:,}",
-        fix='add "num_speculative_tokens"',
+        Code.QUESTION_DRAFT,
+        given=f"vocab_size in {shown(whole.source, 200)} is {facts.draft_vocab_size}, and the "
+        f"target's is {target.vocab_size}",
+        allowed="vLLM takes a draft model of the target's own vocabulary",
+        fix='draft with another model, or set "use_heterogeneous_vocab": true',
     )
 
 
-def _without_model(method: str, count: int, target: ModelFacts) -> DraftFacts:
+def _without_model(spec: Fields, method: str, count: int | None, target: ModelFacts) -> DraftFacts:
+    if count is None and method == "suffix":
+        count = spec.count("suffix_decoding_max_tree_depth", most=1 << 20, default=24)
+    if count is None:
+        raise CheckError(
+            Code.QUESTION_SPEC,
+            given=f"the method {method} has no num_speculative_tokens",
+            allowed="a whole number of drafts from 1 on",
+            fix='add "num_speculative_tokens"',
+        )
     row = drafter_type(method)
     return DraftFacts(
         method=method,
@@ -148,7 +166,7 @@ def _without_model(method: str, count: int, target: ModelFacts) -> DraftFacts:
         num_speculative_tokens=count,
         has_head=False,
         output_head=False,
-        vocab_size=target.vocab_size,
+        vocab_size=target.vocab_size or None,
         draft_vocab_size=None,
         source="the speculative config",
     )

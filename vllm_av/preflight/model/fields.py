@@ -129,6 +129,30 @@ class Fields:
         """The same with ``defaults`` under the keys that are missing altogether."""
         return Fields({**defaults, **self.values}, self.source, self.code, self.path)
 
+    def number(self, value: object, most: int, *, least: int = 1) -> int:
+        """A whole number that stands within a list.
+
+        Raises:
+            CheckError: it is none, or out of its range.
+        """
+        if type(value) is int and least <= value <= most:
+            return value
+        raise self.wrong("a list", f"one that holds {shown(value)}", f"{least} to {most:,}")
+
+    def inner(self, value: object, name: str) -> "Fields":
+        """An object that stands within the list under a key.
+
+        Raises:
+            CheckError: it is none.
+        """
+        if isinstance(value, Mapping):
+            return Fields(value, self.source, self.code, f"{self.path}{name}[].")
+        raise self.wrong(self.where(name), f"a list that holds {shown(value)}", "objects")
+
+    def replaced(self, **values: Any) -> "Fields":
+        """The same with other values under some keys."""
+        return Fields({**self.values, **values}, self.source, self.code, self.path)
+
     def wrong(self, where: str, found: str, allowed: str) -> CheckError:
         """The line that says what is wrong with a key."""
         return CheckError(

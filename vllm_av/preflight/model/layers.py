@@ -1,111 +1,45 @@
-"""Which layers a model of an architecture has: what vLLM's own model code would build.
+"""Which layers a model has: what vLLM's own model code would build of its config.
 
-Rule: an architecture that is not listed gives no layers at all rather than a guess.
+Rule: an architecture that is not known gives no layers at all.
 """
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from vllm_av.preflight.facts import LayerGroup, LayerKind
-from vllm_av.preflight.model import shape
-from vllm_av.preflight.model.fields import MOST_SIZE, Fields
+from vllm_av.preflight.model import catalogue, shape
+from vllm_av.preflight.model.fields import Fields
 
-Rule = Callable[[Fields], Iterable[LayerGroup]]
+_PREFIX_TYPES = frozenset({"bagel", "gemma3", "molmo2", "moondream3", "paligemma"})
+_VISION_TYPES = frozenset({"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"})
 
 
-def groups(architecture: str, text: Fields, *, mm_prefix: bool = False) -> tuple[LayerGroup, ...]:
+def groups(architecture: str, whole: Fields, text: Fields) -> tuple[LayerGroup, ...]:
     """The layers of a model; empty where this package does not know the architecture.
 
     Args:
         architecture: the first of ``architectures``.
-        text: its config, the language model's part.
-        mm_prefix: vLLM's ``is_mm_prefix_lm``, which it asks of plain attention layers.
+        whole: its config.
+        text: the language model's part, with what the config's class adds.
 
     Raises:
         CheckError: a key of the config that matters is wrong or missing.
     """
-    rule = RULES.get(architecture)
+    rule = catalogue.rule(architecture, text)
     if rule is None:
         return ()
     found = shape.gathered(rule(text))
-    if not mm_prefix:
+    if not mm_prefix(whole, text):
         return found
+    # vLLM asks it of every layer that goes through its selector with keys and values of its own.
     plain = {LayerKind.FULL, LayerKind.SLIDING}
     return tuple(replace(each, mm_prefix=each.kind in plain) for each in found)
 
 
-def _plain(text: Fields) -> Iterable[LayerGroup]:
-    """By ``layer_types``, where there are any, else all alike."""
-    total = shape.layers(text)
-    types = text.items("layer_types", total)
-    if types is None:
-        if shape.window(text):
-            yield shape.attention(text, LayerKind.SLIDING, total, text.where("sliding_window"))
-        else:
-            yield shape.attention(text, LayerKind.FULL, total, text.where("num_hidden_layers"))
-        return
-    sliding = shape.window(text) is not None
-    for each in types[:total]:
-        kind = LayerKind.FULL
-        if sliding and each == shape.SLIDING_ATTENTION:
-            kind = LayerKind.SLIDING
-        yield shape.attention(text, kind, 1, text.where("layer_types"))
-
-
-def _qwen(text: Fields) -> Iterable[LayerGroup]:
-    """Qwen 2 and 3 say with a switch of its own whether the window is used."""
-    if not text.flag("use_sliding_window"):
-        text = Fields({**text.values, "sliding_window": None}, text.source, text.code, text.path)
-    return _plain(text)
-
-
-def _gpt_oss(text: Fields) -> Iterable[LayerGroup]:
-    """Every other layer, from the first, has a window; all have sinks."""
-    total = shape.layers(text)
-    sliding = (total + 1) // 2 if shape.window(text) else 0
-    where = text.where("sliding_window")
-    if sliding:
-        yield shape.attention(text, LayerKind.SLIDING, sliding, where, sink=True)
-    yield shape.attention(text, LayerKind.FULL, total - sliding, where, sink=True)
-
-
-def _deepseek(text: Fields) -> Iterable[LayerGroup]:
-    """MLA, sparse with an indexer from V3.2 on."""
-    total = shape.layers(text)
-    size = text.count("kv_lora_rank", most=MOST_SIZE) + text.count(
-        "qk_rope_head_dim", most=MOST_SIZE, least=0, default=0
-    )
-    sparse = "index_topk" in text
-    yield shape.attention(
-        text,
-        LayerKind.MLA_SPARSE if sparse else LayerKind.MLA,
-        total,
-        text.where("index_topk" if sparse else "kv_lora_rank"),
-        size=size,
-        key_value=1,
-    )
-    if sparse:
-        yield LayerGroup(
-            kind=LayerKind.INDEXER,
-            count=total,
-            head_size=text.count("index_head_dim", most=MOST_SIZE),
-            num_heads=text.count("index_n_heads", most=MOST_SIZE),
-            num_kv_heads=1,
-            where=text.where("index_topk"),
-        )
-
-
-RULES: dict[str, Rule] = {
-    "DeepseekV2ForCausalLM": _deepseek,
-    "DeepseekV3ForCausalLM": _deepseek,
-    "DeepseekV32ForCausalLM": _deepseek,
-    "GptOssForCausalLM": _gpt_oss,
-    "LlamaForCausalLM": _plain,
-    "MiMoForCausalLM": _qwen,
-    "MistralForCausalLM": _plain,
-    "MixtralForCausalLM": _plain,
-    "Qwen2ForCausalLM": _qwen,
-    "Qwen2MoeForCausalLM": _qwen,
-    "Qwen3ForCausalLM": _qwen,
-    "Qwen3MoeForCausalLM": _qwen,
-}
+def mm_prefix(whole: Fields, text: Fields) -> bool:
+    """Whether image tokens attend to each other (vLLM's ``is_mm_prefix_lm``)."""
+    kind = whole.text("model_type")
+    if kind in _VISION_TYPES:
+        return bool(text.get("use_bidirectional_attention") == "vision")
+    if "is_mm_prefix_lm" in whole:
+        return whole.flag("is_mm_prefix_lm")
+    return kind in _PREFIX_TYPES

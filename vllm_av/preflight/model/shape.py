@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from vllm_av.preflight.facts import LayerGroup, LayerKind
-from vllm_av.preflight.model.fields import MOST_HEADS, MOST_LAYERS, MOST_SIZE, Fields
+from vllm_av.preflight.model.fields import MOST_HEADS, MOST_LAYERS, MOST_SIZE, MOST_TOKENS, Fields
 
 _KV_HEADS = (
     "n_head_kv",
@@ -21,8 +21,7 @@ _HEADS = ("num_attention_heads", "n_head", "n_heads")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
-
-SLIDING_ATTENTION = "sliding_attention"
+_FALCON = ("falcon", "RefinedWeb", "RefinedWebModel")
 
 
 def layers(text: Fields) -> int:
@@ -37,45 +36,50 @@ def heads(text: Fields) -> int:
 
 def kv_heads(text: Fields) -> int:
     """Key-value heads of a layer, of the whole model."""
+    if text.get("model_type") in _FALCON and not text.flag("new_decoder_architecture"):
+        if text.flag("multi_query"):
+            return 1
+    elif text.get("model_type") == "dbrx" and (section := text.section("attn_config")):
+        return section.count("kv_n_heads", most=MOST_HEADS, default=heads(text))
     return text.count(*_KV_HEADS, most=MOST_HEADS, default=heads(text))
 
 
 def head_size(text: Fields) -> int:
     """Of attention that is not MLA."""
-    size = text.get("head_dim")
-    if size is not None and size != 0:  # some classes write 0 for none
+    if text.get("head_dim"):  # some classes write 0 for none
         return text.count("head_dim", most=MOST_SIZE)
     if "hidden_size_per_head" in text:
         return text.count("hidden_size_per_head", most=MOST_SIZE)
     hidden, number = text.count(*_HIDDEN, most=MOST_SIZE), heads(text)
     if hidden < number:
-        raise text.wrong(text.where(*_HIDDEN), str(hidden), f"a size for {number} heads")
+        raise text.wrong(text.where(*_HIDDEN), str(hidden), f"a size for {number:,} heads")
     return hidden // number
 
 
 def experts(text: Fields) -> int:
     """Routed experts of a layer, 0 without."""
     value = text.get(*_EXPERTS)
-    if isinstance(value, list) and value:  # one for each kind of token, all the same
-        return max((each for each in value if type(each) is int), default=0)
+    if isinstance(value, list | tuple) and value:  # one for each kind of token, all the same
+        text = text.replaced(**{name: value[0] for name in _EXPERTS if name in text})
     return text.count(*_EXPERTS, most=MOST_SIZE, least=0, default=0)
 
 
-def window(text: Fields) -> int | None:
-    """The sliding window in tokens; None where there is none, which vLLM also writes as 0."""
-    return text.count("sliding_window", most=1 << 31, least=0, default=0) or None
+def window(text: Fields, name: str = "sliding_window") -> int | None:
+    """The sliding window in tokens; None where there is none, which vLLM also takes 0 for."""
+    return text.count(name, most=MOST_TOKENS, least=0, default=0) or None
 
 
 def attention(
     text: Fields,
     kind: LayerKind,
-    count: int,
     where: str,
     *,
+    count: int = 1,
     sink: bool = False,
     size: int | None = None,
     query: int | None = None,
     key_value: int | None = None,
+    backend: str | None = None,
 ) -> LayerGroup:
     """A group of attention layers with the model's own heads, where no others are given."""
     return LayerGroup(
@@ -86,6 +90,20 @@ def attention(
         num_kv_heads=kv_heads(text) if key_value is None else key_value,
         where=where,
         sink=sink,
+        backend=backend,
+    )
+
+
+def state(kind: LayerKind, where: str, *, count: int = 1, backend: str | None = None) -> LayerGroup:
+    """A group of layers that keep a state and no keys: no heads that the selector asks for."""
+    return LayerGroup(
+        kind=kind,
+        count=count,
+        head_size=0,
+        num_heads=0,
+        num_kv_heads=0,
+        where=where,
+        backend=backend,
     )
 
 

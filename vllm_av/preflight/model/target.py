@@ -6,9 +6,10 @@ Rule: nothing of a model but its config is read.
 from collections.abc import Mapping
 from typing import Any
 
-from vllm_av.errors import Code
+from vllm_av.config.text import shown
+from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.facts import ModelFacts
-from vllm_av.preflight.model import files, layers, shape
+from vllm_av.preflight.model import defaults, files, layers, shape, speculators
 from vllm_av.preflight.model.fields import MOST_TOKENS, Fields
 
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -20,6 +21,7 @@ def read_target(
     overrides: Mapping[str, Any] | None = None,
     dtype: str | None = None,
     revision: str | None = None,
+    disable_sliding_window: bool = False,
 ) -> ModelFacts:
     """The facts of the model in the folder ``name``, or of that hub name in the cache.
 
@@ -27,6 +29,7 @@ def read_target(
         overrides: of ``--hf-overrides``.
         dtype: of ``--dtype``; None or ``auto`` for the config's own.
         revision: of ``--revision``.
+        disable_sliding_window: of ``--disable-sliding-window``.
 
     Raises:
         CheckError: ``AV-QUESTION-MODEL``.
@@ -35,11 +38,22 @@ def read_target(
     config = files.read_config(folder, name, Code.QUESTION_MODEL)
     if overrides:
         config = files.merged(config, overrides)
-    return target_from_config(config, name=name, source=str(folder / files.CONFIG), dtype=dtype)
+    return target_from_config(
+        config,
+        name=name,
+        source=str(folder / files.CONFIG),
+        dtype=dtype,
+        disable_sliding_window=disable_sliding_window,
+    )
 
 
 def target_from_config(
-    config: Mapping[str, Any], *, name: str, source: str, dtype: str | None = None
+    config: Mapping[str, Any],
+    *,
+    name: str,
+    source: str,
+    dtype: str | None = None,
+    disable_sliding_window: bool = False,
 ) -> ModelFacts:
     """The same from a config.
 
@@ -47,19 +61,35 @@ def target_from_config(
         CheckError: ``AV-QUESTION-MODEL``.
     """
     whole = Fields(config, source, Code.QUESTION_MODEL)
+    if speculators.is_speculators(config):
+        raise _drafter(whole, name)
     text = text_part(whole)
     architectures = whole.texts("architectures")
     if not architectures:
         raise whole.wrong("architectures", "not there", "the name of a model class")
+    text = defaults.filled(text)
+    if disable_sliding_window:
+        text = text.replaced(sliding_window=None)
     return ModelFacts(
         name=name,
         architecture=architectures[0],
-        groups=layers.groups(architectures[0], text),
-        vocab_size=text.count("vocab_size", most=MOST_TOKENS),
+        groups=layers.groups(architectures[0], whole, text),
+        vocab_size=text.count("vocab_size", most=MOST_TOKENS, default=0),
         dtype=model_dtype(whole, text, dtype),
         experts=shape.experts(text),
         config=dict(config),
         source=source,
+    )
+
+
+def _drafter(whole: Fields, name: str) -> CheckError:
+    target = speculators.verifier(whole.values)
+    return CheckError(
+        Code.QUESTION_MODEL,
+        given=f"the model {shown(name, 200)} is a drafter in the form of the library speculators"
+        + (f", for the target {shown(target, 200)}" if target else ""),
+        allowed="a target there, and the drafter in --speculative-config",
+        fix='name the target as the model, and the drafter as "model" in --speculative-config',
     )
 
 
