@@ -118,7 +118,7 @@ class Code(StrEnum):
     CONFIG_TYPE = "AV-CONFIG-TYPE"
     """A config's value is of the wrong type, such as a number in quotes."""
     CONFIG_RANGE = "AV-CONFIG-RANGE"
-    """A config's number is out of its range, infinite or no number."""
+    """A config's number is out of its range, infinite or no number, or a word is none of few."""
     CONFIG_COUNT = "AV-CONFIG-COUNT"
     """A config's list has more or fewer values than there are draft positions."""
     CONFIG_SCORER = "AV-CONFIG-SCORER"

@@ -33,6 +33,7 @@ WRITTEN = {
 IN_FORCE = {
     "scorer": "auto",
     "allow_lossy": False,
+    "on_unsupported": "error",
     "exploration": 0.01,
     "estimator": {
         "refit_interval": 50,

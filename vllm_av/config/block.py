@@ -198,6 +198,8 @@ def _translated(kind: str, path: Path, block: dict[str, Any]) -> ConfigError:
     if kind == "float_type" and isinstance(value, int) and not isinstance(value, bool):
         kind = "finite_number"
     code = _CODES.get(kind, Code.CONFIG_TYPE)
+    if kind == "literal_error" and isinstance(value, str):
+        code = Code.CONFIG_RANGE
     quoted = isinstance(value, str) and code is Code.CONFIG_TYPE
     fix = "write it without quotes" if quoted else "correct the value"
     if quoted and kind in ("float_type", "int_type") and _is_number(value):

@@ -61,6 +61,8 @@ def _words(shape: dict[str, Any], unit: str | None) -> str:
     kind = shape["type"]
     if kind == "boolean":
         return "true or false, without quotes"
+    if "enum" in shape:
+        return " or ".join(f'"{word}"' for word in shape["enum"])
     if kind == "string":
         return f"a {unit} in quotes"
     if kind == "array":

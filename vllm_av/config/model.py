@@ -149,6 +149,14 @@ class AdaptiveVerificationConfig(_Block):
         "the output differ from the target model's own distribution.",
         json_schema_extra={"unit": "true or false"},
     )
+    on_unsupported: Literal["error", "fixed_k"] = Field(
+        default="error",
+        description="What happens where the model, the GPU or a setting rules adaptive "
+        "verification out (`vllm-av check`): error tells every reason and starts no engine; "
+        "fixed_k tells them in one warning and serves without it, with as many drafts as "
+        "num_speculative_tokens says. A mistake in this block is an error in any case.",
+        json_schema_extra={"unit": "word"},
+    )
     exploration: float = Field(
         default=0.01,
         ge=0,

@@ -26,6 +26,7 @@ from vllm_av.estimator.settings import MIXED
 DEFAULT = {
     "scorer": "auto",
     "allow_lossy": False,
+    "on_unsupported": "error",
     "exploration": 0.01,
     "estimator": {
         "refit_interval": None,
@@ -147,6 +148,8 @@ ENDLESS = 10**5000  # Python refuses to write it in decimals
         (TYPE, {"trace": 5}, "trace is 5; a path in quotes, or null; .* the default null"),
         (RANGE, {"trace": ""}, 'trace is ""; a path in quotes, or null; correct the value'),
         (RANGE, {"trace": "x" * 5000}, r"trace is \"x{55}.*; a path in quotes, or null"),
+        (TYPE, {"on_unsupported": True}, 'is true; "error" or "fixed_k"; correct .*"error"'),
+        (RANGE, {"on_unsupported": "fixed"}, 'is "fixed"; "error" or "fixed_k"; correct the value'),
         (TYPE, {"allow_lossy": 1}, "allow_lossy is 1; true or false, without quotes;"),
         (TYPE, {"allow_lossy": "true"}, 'is "true"; .*; write it without quotes'),
         (TYPE, estimator(damping="50"), 'estimator.damping is "50"; a number .*without quotes'),

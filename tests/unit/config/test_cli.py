@@ -48,6 +48,7 @@ def test_the_schema_is_that_of_the_block(run: Run) -> None:
         "allow_lossy",
         "estimator",
         "exploration",
+        "on_unsupported",
         "scorer",
         "state_file",
         "trace",

@@ -434,6 +434,7 @@ class TestFactory:
         assert json.loads(auto.partition("settings ")[2]) == {
             "scorer": "confidence_head",
             "allow_lossy": False,
+            "on_unsupported": "error",
             "exploration": 0.01,
         }
         assert json.loads(named.partition("settings ")[2])["estimator"]["damping"] == 5
