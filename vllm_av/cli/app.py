@@ -26,6 +26,7 @@ VERBS = {
     "doctor": "Say what is installed here and what is wrong with it.",
     "scorers": "List the scorers, what each needs, and what auto chooses.",
     "config": "Check and fill in adaptive_verification_config, and show what it may hold.",
+    "check": "Say whether a model, GPU and config can run adaptive verification, and why not.",
     "trace": "Record, replay and report traces of labelled drafts.",
     "demo": "Run SmolLM2 in three arms and compare: none, fixed K, adaptive.",
 }

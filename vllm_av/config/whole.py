@@ -80,7 +80,7 @@ def examine(document: object) -> Document:
     except ConfigError as error:
         return Document(None, Verdict(None, (error,)))
     keys = [_spelt(key) for key in document]
-    if not (_WHOLE.intersection(keys) or any(_meant(key) for key in keys)):
+    if not (_WHOLE.intersection(keys) or any(key_meant(key) for key in keys)):
         return Document(None, examine_block(document, Facts()))
     spec = {_spelt(key): value for key, value in document.items()}
     return Document(spec, examine_spec(document))
@@ -114,7 +114,7 @@ def examine_spec(spec: Mapping[Any, Any], *, know_method: bool = True) -> Verdic
     errors = [_twice(key) for key, times in Counter(keys).items() if times > 1 and key in _OURS]
     spec = dict(zip(keys, spec.values(), strict=True))
     for key in keys:
-        if meant := _meant(key):
+        if meant := key_meant(key):
             errors.append(_misspelt(key, meant))
             # What is meant is checked too.
             if meant == FLAG or isinstance(spec[key], Mapping):
@@ -165,7 +165,7 @@ def _spelt(key: object) -> str:
     return str(key).replace("-", "_")
 
 
-def _meant(key: str) -> str | None:
+def key_meant(key: str) -> str | None:
     """Our key that ``key`` is a misspelling of."""
     near = get_close_matches(key.lower(), _OURS, n=1, cutoff=0.85)
     return near[0] if near and key not in _OURS else None

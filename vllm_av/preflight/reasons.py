@@ -3,10 +3,14 @@
 Rule: a rule returns reasons, never a bool; all that hold are told, not the first.
 """
 
+import json
+import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
+
+from vllm_av.errors import Code
 
 
 class Weight(StrEnum):
@@ -35,6 +39,8 @@ class ReasonCode(StrEnum):
     """Routed experts are to be returned."""
     SAMPLING_MASK = "AV-CHECK-SAMPLING-MASK"
     """Sampling masks are to be returned for a replay."""
+    SHARDED_SAMPLING = "AV-CHECK-SHARDED-SAMPLING"
+    """Sampling is sharded over the ranks by the host's query lengths."""
     LOCAL_ARGMAX = "AV-CHECK-LOCAL-ARGMAX"
     """``use_local_argmax_reduction`` spares the draft logits."""
     DRAFTER = "AV-CHECK-DRAFTER"
@@ -81,6 +87,41 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Part(StrEnum):
+    """Of a question, what a fix changes."""
+
+    FLAG = "flag"
+    SPECULATIVE = "speculative config"
+    ENVIRONMENT = "environment"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change to a question.
+
+    Args:
+        part: where.
+        name: of the flag, with dashes, a point before a key of a JSON flag; of the key; of the
+            variable.
+        value: what it is to be; None where it is to go.
+    """
+
+    part: Part
+    name: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        value = json.dumps(self.value)
+        if self.part is Part.SPECULATIVE:
+            return f'remove "{self.name}"' if self.value is None else f'set "{self.name}": {value}'
+        value = self.value if isinstance(self.value, str) else value
+        if self.part is Part.ENVIRONMENT:
+            return f"unset {self.name}" if self.value is None else f"set {self.name}={value}"
+        if self.value is None:
+            return f"remove --{self.name}"
+        return f"write --{self.name} {shlex.quote(value)}"
+
+
 @dataclass(frozen=True)
 class Reason:
     """One reason.
@@ -94,15 +135,17 @@ class Reason:
         fix: what would pass; None where nothing here does.
         source: how it is known: a line of vLLM's source in the table, or ``asked`` of the
             installed vLLM's own classes; None where the config itself says it.
+        changes: what ``fix`` changes, for programs; empty where it is not to be done by a program.
     """
 
-    code: ReasonCode
+    code: ReasonCode | Code
     weight: Weight
     asked: str
     found: str
     where: str
     fix: str | None
     source: str | None = None
+    changes: tuple[Change, ...] = ()
 
     def __str__(self) -> str:
         fix = f"; {self.fix}" if self.fix else ""

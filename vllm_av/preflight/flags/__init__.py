@@ -1,0 +1,155 @@
+"""What a command line of ``vllm serve`` says about adaptive verification.
+
+``known`` lists vLLM's flags, ``words`` finds them in a command line, ``file`` in a YAML file,
+``values`` reads those that matter, and this module puts them together. ``command`` takes a command
+line as it is pasted, or as a running process shows it.
+
+Rule: a flag that is not looked at is named, a flag that does not exist is a mistake.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vllm_av.errors import CheckError, Code
+from vllm_av.preflight.flags.command import Served, serve_arguments
+from vllm_av.preflight.flags.file import file_words
+from vllm_av.preflight.flags.values import LOOKED_AT, OBJECTS, read
+from vllm_av.preflight.flags.words import Given, givens
+
+__all__ = ["Flags", "Given", "Served", "parse", "serve_arguments"]
+
+_SPEC = "speculative-config"
+_SPEC_PARTS = {
+    "spec-method": "method",
+    "spec-model": "model",
+    "spec-tokens": "num_speculative_tokens",
+}
+_FILE = "config"
+
+
+@dataclass(frozen=True)
+class Flags:
+    """A command line.
+
+    Args:
+        given: all its flags, those of a YAML file first.
+        values: of the flags that are looked at, by their name with underscores.
+        where: the same names, and those of single keys with points -> as the user wrote them.
+        not_looked_at: the other flags, as the user wrote them.
+    """
+
+    given: tuple[Given, ...]
+    values: Mapping[str, Any]
+    where: Mapping[str, str]
+    not_looked_at: tuple[str, ...]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a flag."""
+        return self.values.get(name, default)
+
+    def place(self, name: str, key: str = "") -> str | None:
+        """As the user wrote a flag, or one of its keys; None where he did not."""
+        place = self.where.get(f"{name}.{key}", self.where.get(name))
+        return f"{key} in {place}" if key and place and "." not in place else place
+
+
+def parse(args: Sequence[str]) -> Flags:
+    """Read the flags that follow ``vllm serve``.
+
+    Raises:
+        CheckError: ``AV-QUESTION-FLAG``: a flag is misspelt, given twice, or of a wrong value.
+    """
+    said = list(givens(args))
+    named = [each for each in said if each.name == _FILE]
+    filed: list[Given] = []
+    if named:
+        _refuse_twice(named)
+        name = str(named[0].value)
+        filed = list(givens(file_words(name), file=name))
+    values: dict[str, Any] = {}
+    where: dict[str, str] = {}
+    for layer in (filed, said):
+        mine = [each for each in layer if each.name in LOOKED_AT]
+        _refuse_twice(mine)
+        found: dict[str, Any] = {}
+        for each in mine:
+            key = each.name.replace("-", "_")
+            value = read(each)
+            found[key] = _merged(found.get(key), value) if each.name in OBJECTS else value
+            where[".".join((key, *each.keys))] = where[key] = each.place
+        # As a whole: what the command line says replaces the object of a file.
+        values |= found
+    _fold_speculative(values, where, (*filed, *said))
+    return Flags(
+        (*filed, *said),
+        values,
+        where,
+        tuple(dict.fromkeys(_ignored((*filed, *said)))),
+    )
+
+
+def _ignored(given: Iterable[Given]) -> Iterable[str]:
+    return (each.written for each in given if each.name not in LOOKED_AT and each.name != _FILE)
+
+
+def _refuse_twice(given: Sequence[Given]) -> None:
+    """vLLM would take the last one, and drop the first in silence or with a warning."""
+    seen: dict[tuple[str, tuple[str, ...]], Given] = {}
+    whole: dict[str, Given] = {}
+    for each in given:
+        flag = each.written.split(".")[0].replace("_", "-")
+        other = whole.setdefault(each.name, each)
+        same = (each.name, each.keys)
+        # Keys of one spelling are put together; of two spellings, or beside a whole, one is lost.
+        lost = other is not each and (
+            not each.keys or not other.keys or other.written.split(".")[0].replace("_", "-") != flag
+        )
+        if lost or (same in seen and not each.appends):
+            first = other if lost else seen[same]
+            raise CheckError(
+                Code.QUESTION_FLAG,
+                given=f"{first.written} and {each.written} are both given"
+                if first.written != each.written
+                else f"{each.written} is given twice",
+                allowed="each flag once: of two, vLLM takes the last whole",
+                fix="remove one, or put what they say into one",
+            )
+        seen[same] = each
+
+
+def _merged(first: Any, second: Any) -> Any:
+    """Keys of two objects put together; lists that ``+`` adds to grow."""
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        keys = dict.fromkeys((*first, *second))
+        return {
+            key: _merged(first[key], second[key])
+            if key in first and key in second
+            else first.get(key, second.get(key))
+            for key in keys
+        }
+    if isinstance(first, list) and isinstance(second, list):
+        return [*first, *second]
+    return second
+
+
+def _fold_speculative(
+    values: dict[str, Any], where: dict[str, str], given: Sequence[Given]
+) -> None:
+    """``--spec-method`` and its like into the speculative config, as vLLM does it."""
+    name = _SPEC.replace("-", "_")
+    for flag, key in _SPEC_PARTS.items():
+        part = flag.replace("-", "_")
+        if part not in values:
+            continue
+        spec = dict(values.get(name, {}))
+        if key in (each.replace("-", "_") for each in spec):
+            raise CheckError(
+                Code.QUESTION_FLAG,
+                given=f"{where[part]} and {key} in {where[name]} are both given",
+                allowed="one of the two",
+                fix="remove one",
+            )
+        spec[key] = values.pop(part)
+        values[name] = spec
+        where.setdefault(name, where[part])

@@ -1,0 +1,65 @@
+"""Which vLLM is asked about: the installed one, or the version that the user names.
+
+Rule: nothing of vllm is imported; whether it is patched is what ``vllm-av patch status`` says.
+"""
+
+from dataclasses import dataclass
+
+from vllm_av.drafters import SUPPORTED
+from vllm_av.errors import CheckError, Code, VllmAvError
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A vLLM.
+
+    Args:
+        version: without what stands after a plus sign.
+        patched: whether the series of this package is in it; of a named version it is taken for
+            granted.
+        here: whether it is this interpreter's.
+        known: what is known of it, for people.
+    """
+
+    version: str
+    patched: bool
+    here: bool
+    known: str
+
+
+def installed(named: str | None = None) -> Installed:
+    """The vLLM of this environment, or the one of that version.
+
+    Raises:
+        CheckError: ``AV-QUESTION-FLAG``: no such version is supported.
+    """
+    if named is not None and named not in SUPPORTED:
+        raise CheckError(
+            Code.QUESTION_FLAG,
+            given=f"--vllm-version is {named}",
+            allowed=f"one of {', '.join(SUPPORTED)}",
+            fix="correct it, or leave it out for the installed vLLM",
+        )
+    version, state = _look()
+    if named is not None and named != version:
+        return Installed(named, True, False, f"vLLM {named}, taken for patched")
+    if version is None:
+        newest = SUPPORTED[-1]
+        return Installed(newest, True, False, f"no vLLM here; vLLM {newest}, taken for patched")
+    patched = state == "applied"
+    return Installed(version, patched, True, f"vLLM {version} here, {_words(state)}")
+
+
+def _words(state: str) -> str:
+    return "patched" if state == "applied" else "not patched"
+
+
+def _look() -> tuple[str | None, str]:
+    try:
+        from vllm_av.patching.status import status
+
+        found = status()
+    except (ImportError, VllmAvError, OSError):
+        return None, "unknown"
+    version = found.version.partition("+")[0] if found.version else None
+    return version, found.state.value

@@ -1,0 +1,285 @@
+"""From a command line to a :class:`vllm_av.preflight.facts.Setup`.
+
+Rule: what is wrong with the question itself is told here, and ends it; what adaptive verification
+cannot do is left to the rules.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vllm_av.config.block import BLOCK
+from vllm_av.config.text import shown
+from vllm_av.config.whole import FLAG, key_meant, switched_on
+from vllm_av.errors import CheckError, Code
+from vllm_av.preflight.backends import gpus
+from vllm_av.preflight.facts import Gpu, Setup
+from vllm_av.preflight.flags import Flags, parse
+from vllm_av.preflight.graphs import NONE, Graphs, settle
+from vllm_av.preflight.installed import Installed, installed
+from vllm_av.preflight.model import read_draft, read_target
+from vllm_av.preflight.sizes import capture_size, sizes
+
+_VARIABLES = (
+    "TORCH_COMPILE_DISABLE",
+    "VLLM_BATCH_INVARIANT",
+    "VLLM_MOE_SKIP_PADDING",
+    "VLLM_USE_BREAKABLE_CUDAGRAPH",
+    "VLLM_USE_V2_MODEL_RUNNER",
+)
+_NUMBERS = ("VLLM_BATCH_INVARIANT", "VLLM_MOE_SKIP_PADDING", "VLLM_USE_V2_MODEL_RUNNER")
+"""Those that vLLM reads as a whole number, 0 for no."""
+_ROCM = "VLLM_ROCM_"
+_FEATURES = (
+    "all2all_backend",
+    "attention_config",
+    "compilation_config",
+    "disable_sliding_window",
+    "enable_batch_sharded_sampling",
+    "enable_dbo",
+    "enable_expert_parallel",
+    "enable_lora",
+    "enable_return_routed_experts",
+    "enable_sleep_mode",
+    "enforce_eager",
+    "kv_transfer_config",
+    "optimization_level",
+    "return_sampling_mask",
+    "ubatch_size",
+    "use_replayssm",
+)
+_SIZES = (
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "decode_context_parallel_size",
+    "prefill_context_parallel_size",
+    "data_parallel_size",
+)
+_HERE = "the environment"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the user asks.
+
+    Args:
+        args: what follows ``vllm serve``.
+        gpu: its name; ``auto`` for this machine's.
+        vllm: the version; None for the installed one.
+        environment: variables, of which those that matter are looked at.
+    """
+
+    args: tuple[str, ...]
+    gpu: str = gpus.AUTO
+    vllm: str | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def with_environment(self, variables: Mapping[str, str]) -> "Question":
+        """The same with variables that a command line sets."""
+        return replace(self, environment={**self.environment, **variables})
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question that is right."""
+
+    flags: Flags
+    vllm: Installed
+    graphs: Graphs
+    setup: Setup
+
+
+def ask(question: Question) -> Asked:
+    """Read the question.
+
+    Raises:
+        CheckError: it is wrong.
+    """
+    flags = parse(question.args)
+    vllm = installed(question.vllm)
+    environment = _environment(question.environment)
+    spec = _speculative(flags)
+    name = flags.get("hf_config_path") or flags.get("model")
+    if name is None:
+        raise CheckError(
+            Code.QUESTION_MODEL,
+            given="no model is named",
+            allowed="the folder of a model, or a hub name that lies in the cache",
+            fix="write it first, or after --model",
+        )
+    executor = _executor(flags)
+    gpu = None if executor == "ray" and question.gpu == gpus.AUTO else gpus.gpu(question.gpu)
+    target = read_target(
+        name,
+        overrides=flags.get("hf_overrides"),
+        dtype=flags.get("dtype"),
+        revision=flags.get("revision"),
+    )
+    draft = read_draft(spec, target)
+    graphs = settle(flags, environment, gpu, target.experts)
+    attention = flags.get("attention_config", {})
+    found = sizes(
+        gpu,
+        max_num_seqs=flags.get("max_num_seqs"),
+        max_num_batched_tokens=flags.get("max_num_batched_tokens"),
+        max_model_len=flags.get("max_model_len"),
+        ranks=flags.get("tensor_parallel_size", 1) * flags.get("pipeline_parallel_size", 1),
+        throughput=flags.get("performance_mode") == "throughput",
+    )
+    setup = Setup(
+        vllm=vllm.version,
+        patched=vllm.patched,
+        target=target,
+        draft=draft,
+        gpu=gpu,
+        speculative=spec,
+        attention_backend=_backend(flags, attention),
+        backend_per_kind=_per_kind(attention),
+        cudagraph_mode=graphs.mode,
+        max_capture_size=0
+        if graphs.mode == NONE
+        else capture_size(
+            gpu,
+            found,
+            draft.num_speculative_tokens + 1,
+            largest=_of_compilation(flags, "max_cudagraph_capture_size"),
+            listed=_of_compilation(flags, "cudagraph_capture_sizes"),
+        ),
+        max_num_seqs=found.max_num_seqs,
+        max_num_batched_tokens=found.max_num_batched_tokens,
+        **{name: flags.get(name, 1) for name in _SIZES},
+        kv_cache_dtype=flags.get("kv_cache_dtype", "auto"),
+        block_size=flags.get("block_size"),
+        executor=executor,
+        runner=_runner(environment),
+        features=_features(flags, graphs),
+        environment=environment,
+        where=_where(flags, graphs, gpu, environment),
+    )
+    return Asked(flags, vllm, graphs, setup)
+
+
+def _speculative(flags: Flags) -> dict[str, Any]:
+    given = _given(flags)
+    spec = {str(key).replace("-", "_"): value for key, value in given.items()}
+    if len(spec) != len(given):
+        keys = [str(key).replace("-", "_") for key in given]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise CheckError(
+            Code.QUESTION_SPEC,
+            given=f"the speculative config has {shown(twice)} with dashes and with underscores",
+            allowed="one of the two spellings",
+            fix="remove one",
+        )
+    for key in list(spec):
+        # A misspelt key of ours is told by a rule; the rest is answered as it was meant.
+        if (name := key_meant(key)) is not None:
+            spec.setdefault(name, spec[key])
+    if not switched_on(spec) and spec.get(BLOCK) is None:
+        flag = spec.get(FLAG)
+        raise CheckError(
+            Code.QUESTION_SPEC,
+            given=f"{FLAG} is {'not set' if flag is None else shown(flag)}",
+            allowed="true: of what is switched off there is nothing to check",
+            fix=f'add "{FLAG}": true to --speculative-config',
+        )
+    return spec
+
+
+def _given(flags: Flags) -> Mapping[str, Any]:
+    spec: Mapping[str, Any] = flags.get("speculative_config", {})
+    if spec:
+        return spec
+    raise CheckError(
+        Code.QUESTION_SPEC,
+        given="there is no --speculative-config, or an empty one",
+        allowed="a drafter, and adaptive verification switched on",
+        fix='write --speculative-config \'{"method": ..., "model": ..., '
+        f'"num_speculative_tokens": ..., "{FLAG}": true}}\'',
+    )
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    found = {
+        name: value
+        for name, value in sorted(variables.items())
+        if name in _VARIABLES or name.startswith(_ROCM)
+    }
+    for name in _NUMBERS:
+        if name in found and not found[name].strip().isdigit():
+            raise CheckError(
+                Code.QUESTION_FLAG,
+                given=f"the variable {name} is {shown(found[name])}",
+                allowed="0 or 1",
+                fix="correct it, or unset it",
+            )
+    return found
+
+
+def _runner(environment: Mapping[str, str]) -> str | None:
+    value = environment.get("VLLM_USE_V2_MODEL_RUNNER")
+    return None if value is None else "v2" if int(value) else "v1"
+
+
+def _executor(flags: Flags) -> str:
+    named: str | None = flags.get("distributed_executor_backend")
+    many = flags.get("tensor_parallel_size", 1) * flags.get("pipeline_parallel_size", 1) > 1
+    return named or ("mp" if many else "uni")
+
+
+def _backend(flags: Flags, attention: Mapping[str, Any]) -> str | None:
+    flag, key = flags.get("attention_backend"), attention.get("backend")
+    if flag is not None and key is not None:
+        raise CheckError(
+            Code.QUESTION_FLAG,
+            given="--attention-backend and backend in --attention-config are both given",
+            allowed="one of the two",
+            fix="remove one",
+        )
+    name = flag if flag is not None else key
+    return None if name is None or str(name).lower() == "auto" else str(name).upper()
+
+
+def _per_kind(attention: Mapping[str, Any]) -> dict[str, str]:
+    kinds = attention.get("backend_per_kind")
+    if not isinstance(kinds, Mapping):
+        return {}
+    return {str(kind): str(name).upper() for kind, name in kinds.items()}
+
+
+def _of_compilation(flags: Flags, name: str) -> Any:
+    flag = flags.get(name)
+    return flags.get("compilation_config", {}).get(name) if flag is None else flag
+
+
+def _features(flags: Flags, graphs: Graphs) -> dict[str, Any]:
+    """What is on, or set."""
+    found = {name: flags.get(name) for name in _FEATURES if flags.get(name)}
+    aux = flags.get("aux_output_config", {})
+    if aux.get("enable_return_routed_experts") is True:
+        found["enable_return_routed_experts"] = True
+    if "optimization_level" in flags.values:
+        found["optimization_level"] = flags.get("optimization_level")
+    for name in ("max_cudagraph_capture_size", "cudagraph_capture_sizes"):
+        if (value := _of_compilation(flags, name)) is not None:
+            found[name] = value
+    if graphs.asked is not None:
+        found["asked_cudagraph_mode"] = graphs.asked
+    if graphs.why:
+        found["cudagraph_mode_because"] = graphs.why
+    found["compilation_mode"] = graphs.compilation
+    return found
+
+
+def _where(
+    flags: Flags, graphs: Graphs, gpu: Gpu | None, environment: Mapping[str, str]
+) -> dict[str, str]:
+    where = dict.fromkeys(environment, _HERE) | dict(flags.where)
+    default = f"vLLM's default for {gpu.name}" if gpu else "vLLM's default"
+    for name in ("max_num_seqs", "max_num_batched_tokens"):
+        where.setdefault(name, default)
+    where["cudagraph_mode"] = graphs.place or "vLLM's default"
+    if "VLLM_USE_V2_MODEL_RUNNER" in environment:
+        where["runner"] = f"VLLM_USE_V2_MODEL_RUNNER in {_HERE}"
+    return where

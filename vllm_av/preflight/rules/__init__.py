@@ -1,0 +1,86 @@
+"""The rules: each takes a setup and yields the reasons that it finds.
+
+Rule: all rules are asked, whatever the others found; the order of the answer is theirs, refusals
+first.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vllm_av.preflight.capabilities import Capabilities, LayerAnswer
+from vllm_av.preflight.facts import Setup
+from vllm_av.preflight.reasons import Reason, Verdict, Weight, verdict
+from vllm_av.preflight.rules import (
+    costs,
+    drafter,
+    fast_paths,
+    features,
+    graphs,
+    runner,
+    scorer,
+    unseen,
+)
+from vllm_av.preflight.rules.block import block
+from vllm_av.preflight.rules.layers import layers
+from vllm_av.preflight.rules.scorer import Scorer
+
+__all__ = ["Judgement", "Scorer", "judge", "reasons"]
+
+_RULES = (
+    *runner.RULES,
+    *graphs.RULES,
+    *features.RULES,
+    *drafter.RULES,
+    *scorer.RULES,
+    *unseen.RULES,
+    *costs.RULES,
+    *fast_paths.RULES,
+)
+_ORDER = (Weight.REFUSAL, Weight.UNKNOWN, Weight.CAUTION)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the rules say.
+
+    Args:
+        reasons: all that hold.
+        layers: what vLLM would do with each group of the target's layers.
+        scorer: what would predict acceptance.
+    """
+
+    reasons: tuple[Reason, ...]
+    layers: tuple[LayerAnswer, ...]
+    scorer: Scorer
+
+    @property
+    def verdict(self) -> Verdict:
+        """In a word."""
+        return verdict(self.reasons)
+
+
+def judge(setup: Setup, capabilities: Capabilities | None) -> Judgement:
+    """Ask every rule.
+
+    Args:
+        setup: the question.
+        capabilities: who knows the attention backends; None where the layers are judged elsewhere.
+    """
+    answers: tuple[LayerAnswer, ...] = ()
+    if capabilities is not None and setup.gpu is not None:
+        answers = tuple(capabilities.answer(setup, group) for group in setup.target.groups)
+    found = list(_all(setup, answers))
+    found.sort(key=lambda reason: _ORDER.index(reason.weight))  # stable: the rules' order stays
+    return Judgement(tuple(found), answers, scorer.scorer(setup))
+
+
+def reasons(setup: Setup, capabilities: Capabilities | None) -> tuple[Reason, ...]:
+    """The reasons alone."""
+    return judge(setup, capabilities).reasons
+
+
+def _all(setup: Setup, answers: tuple[LayerAnswer, ...]) -> Iterator[Reason]:
+    found = [reason for rule in _RULES for reason in rule(setup)]
+    yield from found
+    yield from block(setup, {reason.code for reason in found})
+    yield from layers(setup, answers)

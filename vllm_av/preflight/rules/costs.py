@@ -1,0 +1,106 @@
+"""What runs, and costs or gains less than it could.
+
+Rule: each number is computed from the setup as vLLM computes it.
+"""
+
+from collections.abc import Iterator
+
+from vllm_av.preflight.facts import Setup
+from vllm_av.preflight.graphs import WITH_FULL, replays
+from vllm_av.preflight.reasons import Reason, ReasonCode
+from vllm_av.preflight.rules.words import caution, flag, variable
+
+_CHUNK = 2**30  # bytes of float32 logits (rejection_sampler.py, MAX_CHUNK_BYTES)
+_SKIP = "VLLM_MOE_SKIP_PADDING"
+
+
+def full_batch(setup: Setup) -> int:
+    """Tokens of a step in which every request verifies all its drafts."""
+    return min(setup.max_num_seqs * setup.max_query_len, setup.max_num_batched_tokens)
+
+
+def capture(setup: Setup) -> Iterator[Reason]:
+    """Decode beyond the largest graph falls to piecewise graphs, or to none."""
+    need, limit = full_batch(setup), setup.max_capture_size
+    if setup.cudagraph_mode not in WITH_FULL or not replays(setup) or need <= limit:
+        return
+    fewer = limit // setup.max_query_len
+    listed = setup.features.get("cudagraph_capture_sizes") is not None
+    change = flag("max-num-seqs", max(1, fewer))
+    fix = None
+    if not listed:
+        wide = min(-(-need // 16) * 16, setup.max_num_batched_tokens)
+        change = flag(_capture_flag(setup), wide)
+        fix = f"or --max-num-seqs {fewer}" if fewer else None
+    elif fewer < 1:
+        return
+    yield caution(
+        ReasonCode.CAPTURE,
+        change,
+        asked=f"up to {setup.max_num_seqs:,} requests of {setup.max_query_len} tokens",
+        found=f"graphs are captured up to {limit:,} tokens; a decode step of more than {fewer:,} "
+        "requests with all their drafts runs without full graphs",
+        where=setup.place("max_num_seqs", "vLLM's config"),
+        fix=fix,
+        source="vllm.py:VllmConfig._set_cudagraph_sizes",
+    )
+
+
+def _capture_flag(setup: Setup) -> str:
+    """Where the user set it, or the shorter of the two."""
+    if "compilation_config.max_cudagraph_capture_size" in setup.where or (
+        "max_cudagraph_capture_size" in (setup.features.get("compilation_config") or {})
+    ):
+        return "compilation-config.max_cudagraph_capture_size"
+    return "max-cudagraph-capture-size"
+
+
+def logits(setup: Setup) -> Iterator[Reason]:
+    """The budget must fit into one chunk of logits."""
+    rows = max(1, _CHUNK // (4 * setup.target.vocab_size))
+    if full_batch(setup) <= rows:
+        return
+    yield caution(
+        ReasonCode.LOGITS,
+        flag("max-num-seqs", max(1, rows // setup.max_query_len)),
+        asked=f"up to {full_batch(setup):,} tokens to verify in a step",
+        found=f"vLLM verifies at most {rows:,} in one, of 1 GiB of logits at a vocabulary of "
+        f"{setup.target.vocab_size:,}; the drafts beyond are always trimmed",
+        where=setup.place("max_num_seqs", "vLLM's config"),
+        source="rejection_sampler.py:get_max_chunk_logits",
+    )
+
+
+def experts(setup: Setup) -> Iterator[Reason]:
+    """A verified row looks far too cheap."""
+    skips = int(setup.environment.get(_SKIP, "1") or 0)
+    if not setup.target.experts or not skips:
+        return
+    yield caution(
+        ReasonCode.MOE,
+        variable(_SKIP, "0"),
+        asked=f"a mixture of {setup.target.experts} experts",
+        found="the cost of a verified token is measured on padding, which these layers skip, so "
+        "that it looks too cheap and too much is verified",
+        where=setup.place(_SKIP, f"vLLM's default {_SKIP}=1"),
+        source="model_runner.py:GPUModelRunner.execute_model",
+    )
+
+
+def consensus(setup: Setup) -> Iterator[Reason]:
+    """Ranks that disagree verify different drafts."""
+    size = setup.tensor_parallel_size
+    if size > 1:
+        yield caution(
+            ReasonCode.CONSENSUS,
+            flag("tensor-parallel-size", 1),
+            asked=f"tensor parallelism over {size} ranks",
+            found="each rank decides the draft budget from its own confidences, without a "
+            "consensus; where they differ, acceptance collapses or the server hangs",
+            where=setup.place("tensor_parallel_size", "--tensor-parallel-size"),
+            fix="where the model fits on one GPU",
+            source="adaptive_verification.py:AdaptiveVerificationManager.get_num_tokens",
+        )
+
+
+RULES = (capture, logits, experts, consensus)

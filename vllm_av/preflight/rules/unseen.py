@@ -1,0 +1,74 @@
+"""What cannot be seen from here: the GPU, the workers, the model's layers, another vLLM's rules.
+
+Rule: what is not known is said, and never counted as a yes.
+"""
+
+from collections.abc import Iterator
+
+from vllm_av.config.block import BLOCK
+from vllm_av.drafters import SUPPORTED
+from vllm_av.preflight.facts import Setup
+from vllm_av.preflight.reasons import Reason, ReasonCode
+from vllm_av.preflight.rules.words import caution, unknown
+
+
+def gpu(setup: Setup) -> Iterator[Reason]:
+    """Backends and graphs hang on it."""
+    if setup.gpu is None and setup.executor != "ray":
+        yield unknown(
+            ReasonCode.GPU,
+            asked="the attention backends of the GPU here",
+            found="none is visible",
+            where="--gpu auto",
+            fix="name the GPU that it will run on, such as --gpu h100 or --gpu sm100",
+        )
+
+
+def elsewhere(setup: Setup) -> Iterator[Reason]:
+    """Ray's workers run where Ray puts them."""
+    if setup.gpu is None and setup.executor == "ray":
+        yield unknown(
+            ReasonCode.ELSEWHERE,
+            asked="workers that Ray places",
+            found="their GPUs cannot be seen from here; each worker checks again before its "
+            "weights are loaded",
+            where=setup.place("distributed_executor_backend", "--distributed-executor-backend"),
+            fix="name their GPU, such as --gpu h100",
+        )
+
+
+def model(setup: Setup) -> Iterator[Reason]:
+    """Its layers decide about backends."""
+    if not setup.target.groups:
+        yield unknown(
+            ReasonCode.MODEL,
+            asked=f"the attention layers of {setup.target.architecture}",
+            found="this package does not know this architecture",
+            where=setup.target.source,
+            fix="start it: a patched vLLM checks the layers that it builds before their weights "
+            "are loaded",
+        )
+
+
+def version(setup: Setup) -> Iterator[Reason]:
+    """Rules and tables are of a version."""
+    if setup.vllm not in SUPPORTED:
+        yield unknown(
+            ReasonCode.VERSION,
+            asked=f"vLLM {setup.vllm}",
+            found=f"this package knows the rules of {' and '.join(SUPPORTED)}",
+            where="the installed vLLM",
+            fix=f"install one of these, or ask about one: --vllm-version {SUPPORTED[-1]}",
+        )
+    elif not setup.patched and setup.speculative.get(BLOCK) is None:
+        yield caution(
+            ReasonCode.VERSION,
+            asked=f"vLLM {setup.vllm} as it was released",
+            found="it is not patched: its own estimator, its selector that looks at half of the "
+            "conditions, and its refusals one at a time",
+            where="the installed vLLM",
+            fix="run `vllm-av patch apply`",
+        )
+
+
+RULES = (version, model, gpu, elsewhere)
