@@ -17,17 +17,10 @@ from zipfile import ZipFile
 
 from vllm_av.patching.wheels import pinned_wheel
 from vllm_av.preflight.backends.rows import VERSIONS
+from vllm_av.preflight.backends.source import BASES
 from vllm_av.preflight.backends.table import places
 
 LINES = Path(__file__).resolve().parents[1] / "vllm_av/preflight/backends/lines"
-BASES = (
-    "v1/attention/backends",
-    "v1/attention",
-    "model_executor/layers/attention",
-    "model_executor/models",
-    "models",
-)
-"""Where in vLLM a place's file may lie."""
 
 
 def main() -> None:

@@ -16,7 +16,8 @@ TRTLLM_GEN, XQA, FA2 = "trtllm-gen", "XQA", "fa2"
 
 def quantized(cache: str) -> bool:
     """``is_quantized_kv_cache``."""
-    return cache.startswith(("fp8", "nvfp4")) or cache.endswith("per_token_head")
+    packed = ("fp8", "nvfp4", "turboquant_", "octave_", "ultraquant_")
+    return cache.startswith(packed) or cache.endswith("per_token_head")
 
 
 def fa_supported(query: Query, version: int) -> bool:

@@ -14,15 +14,13 @@ refuse with every reason.
 Rule: the answer is vLLM's; what it costs adaptive verification is for the rules to say.
 """
 
-import json
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
 from vllm_av.preflight.backends.priorities import priorities
 from vllm_av.preflight.backends.query import STATEFUL, Query, query
 from vllm_av.preflight.backends.row import LENS, MISMATCH, Row, graphs, invalid, says
 from vllm_av.preflight.backends.rows import VERSIONS, rows
+from vllm_av.preflight.backends.source import line
 from vllm_av.preflight.capabilities import ALWAYS, NEVER, Candidate, LayerAnswer
 from vllm_av.preflight.facts import LayerGroup, Setup
 
@@ -61,7 +59,7 @@ def answer(group: LayerGroup, asked: Query, version: str) -> LayerAnswer:
     if asked.named is not None and asked.named not in order:
         order = [*order, asked.named]
     judged = [_judged(known.get(name), asked, version, name) for name in order]
-    chosen = _choose(judged, asked)
+    chosen = choose(judged, asked)
     judged.sort(key=lambda each: each is not chosen)  # stable: the rest stays in its order
     return LayerAnswer(group, chosen, (*judged, *_nameable(asked, version, order)))
 
@@ -91,7 +89,7 @@ def _judged(row: Row | None, asked: Query, version: str, name: str) -> Candidate
     return candidate(row, asked, version, name, tuple(why))
 
 
-def _choose(judged: list[Candidate], asked: Query) -> Candidate | None:
+def choose(judged: list[Candidate], asked: Query) -> Candidate | None:
     """What the selector takes of candidates in its order of priority."""
     named = next((each for each in judged if each.name == asked.named), None)
     if not (asked.on("cuda") or asked.on("rocm")):
@@ -130,19 +128,6 @@ CHUNKED = (
     ".ChunkedLocalAttentionBuilder.get_cudagraph_support"
 )
 """The wrapper around the backend of layers that attend within chunks."""
-
-
-def line(version: str, place: str) -> str:
-    """``file.py:number`` for a file and a name in it."""
-    file, _, name = place.partition(":")
-    return f"{file.rpartition('/')[2]}:{_lines(version)[place]}" if name else file
-
-
-@cache
-def _lines(version: str) -> dict[str, int]:
-    text = files("vllm_av.preflight.backends").joinpath("lines", f"{version}.json").read_text()
-    found: dict[str, int] = json.loads(text)
-    return found
 
 
 def places(version: str) -> set[str]:

@@ -1,0 +1,50 @@
+"""``python -m vllm_av.preflight.backends.ask``: ask the classes of the vLLM of this Python.
+
+Reads a list of ``{"setup": ..., "groups": [...]}`` as JSON from standard input, all for one GPU;
+writes ``{"answers": [[...], ...]}`` or ``{"failed": "..."}`` to standard output, and nothing else:
+what vLLM prints there goes to standard error.
+
+Rule: one GPU, one process; the platform is pretended before anything of vLLM's is imported.
+"""
+
+import json
+import os
+import sys
+from typing import Any
+
+from vllm_av.preflight.backends.wire import plain, to_group, to_setup
+
+
+def main() -> None:
+    """Answer what standard input asks."""
+    answer_to = os.dup(1)
+    os.dup2(2, 1)
+    given = json.load(sys.stdin)
+    with os.fdopen(answer_to, "w", encoding="utf-8") as out:
+        json.dump(answers(given), out)
+    # vLLM's modules start threads and exit hooks that nobody waits for here
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def answers(given: list[dict[str, Any]]) -> dict[str, Any]:
+    """The answers to a list of questions, or why there is none."""
+    questions = [
+        (to_setup(each["setup"]), [to_group(one) for one in each["groups"]]) for each in given
+    ]
+    device = questions[0][0].gpu
+    assert device is not None
+    try:
+        from vllm_av.preflight.backends.classes import ClassCapabilities
+        from vllm_av.preflight.backends.pretend import pretend
+
+        pretend(device)
+        ask = ClassCapabilities()
+        found = [[ask.answer(setup, group) for group in groups] for setup, groups in questions]
+    except Exception as error:
+        return {"failed": f"{type(error).__name__}: {error}".splitlines()[0]}
+    return {"answers": plain(found)}
+
+
+if __name__ == "__main__":
+    main()
