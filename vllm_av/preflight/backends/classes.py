@@ -152,15 +152,19 @@ class _Asking:
         from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
         named = AttentionBackendEnum[self.asked.named] if self.asked.named else None
-        try:
-            path = current_platform.get_attn_backend_cls(
-                named,
-                attn_selector_config=self._selector_config(adaptive=True),
-                num_heads=self.asked.num_heads if self.asked.mla else None,
-            )
-        except (ValueError, NotImplementedError):
-            return None
-        for each in judged:
+        path = None
+        # A patched selector falls back to what it takes without adaptive verification.
+        for adaptive in (True, False) if self.asked.patched else (True,):
+            try:
+                path = current_platform.get_attn_backend_cls(
+                    named,
+                    attn_selector_config=self._selector_config(adaptive),
+                    num_heads=self.asked.num_heads if self.asked.mla else None,
+                )
+                break
+            except (ValueError, NotImplementedError):
+                continue
+        for each in judged if path else ():
             backend = backend_class(each.name, self._row(each.name))
             if path in (f"{backend.__module__}.{backend.__qualname__}", _path(each.name)):
                 return each
@@ -171,7 +175,11 @@ class _Asking:
         from vllm.v1.attention.selector import AttentionSelectorConfig
 
         asked = self.asked
+        bound = {}
+        if "max_varlen_query_len" in AttentionSelectorConfig._fields:  # of a patched vLLM
+            bound["max_varlen_query_len"] = asked.max_query_len if adaptive else None
         return AttentionSelectorConfig(
+            **bound,
             head_size=asked.head_size,
             dtype=getattr(torch, asked.dtype),
             kv_cache_dtype=asked.kv_cache_dtype,
