@@ -68,12 +68,15 @@ class Question:
         gpu: its name; ``auto`` for this machine's.
         vllm: the version; None for the installed one.
         environment: variables, of which those that matter are looked at.
+        strict: whether a flag that is given twice is a mistake; of a server that runs the last one
+            counts.
     """
 
     args: tuple[str, ...]
     gpu: str = gpus.AUTO
     vllm: str | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    strict: bool = True
 
     def with_environment(self, variables: Mapping[str, str]) -> "Question":
         """The same with variables that a command line sets."""
@@ -96,9 +99,9 @@ def ask(question: Question) -> Asked:
     Raises:
         CheckError: it is wrong.
     """
-    flags = parse(question.args)
+    flags = parse(question.args, strict=question.strict)
     vllm = installed(question.vllm)
-    environment = _environment(question.environment)
+    environment = that_matter(question.environment)
     spec = _speculative(flags)
     name = flags.get("hf_config_path") or flags.get("model")
     if name is None:
@@ -123,7 +126,8 @@ def ask(question: Question) -> Asked:
         gpu,
         max_num_seqs=flags.get("max_num_seqs"),
         max_num_batched_tokens=flags.get("max_num_batched_tokens"),
-        max_model_len=flags.get("max_model_len"),
+        max_model_len=flags.get("max_model_len") or _length(target.config),
+        chunked=flags.get("enable_chunked_prefill", True),
         ranks=flags.get("tensor_parallel_size", 1) * flags.get("pipeline_parallel_size", 1),
         throughput=flags.get("performance_mode") == "throughput",
     )
@@ -158,6 +162,13 @@ def ask(question: Question) -> Asked:
         where=_where(flags, graphs, gpu, environment),
     )
     return Asked(flags, vllm, graphs, setup)
+
+
+def _length(config: Mapping[str, Any]) -> int | None:
+    """``max_position_embeddings``, of a multimodal model its text part's."""
+    inner = config.get("text_config")
+    found = (inner if isinstance(inner, Mapping) else config).get("max_position_embeddings")
+    return found if type(found) is int and found > 0 else None
 
 
 def _speculative(flags: Flags) -> dict[str, Any]:
@@ -200,7 +211,12 @@ def _given(flags: Flags) -> Mapping[str, Any]:
     )
 
 
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+def that_matter(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables that vLLM reads and that matter here.
+
+    Raises:
+        CheckError: ``AV-QUESTION-FLAG``: a number is none.
+    """
     found = {
         name: value
         for name, value in sorted(variables.items())

@@ -28,6 +28,7 @@ def sizes(
     max_num_seqs: int | None = None,
     max_num_batched_tokens: int | None = None,
     max_model_len: int | None = None,
+    chunked: bool = True,
     ranks: int = 1,
     throughput: bool = False,
 ) -> Sizes:
@@ -35,6 +36,7 @@ def sizes(
 
     Args:
         max_model_len: where it is known.
+        chunked: whether a prompt may be prefilled in parts.
         ranks: tensor parallel times pipeline parallel.
         throughput: of ``--performance-mode``.
     """
@@ -44,7 +46,7 @@ def sizes(
         seqs, tokens = 2 * seqs, 2 * tokens
     seqs = max_num_seqs or seqs
     if max_num_batched_tokens is None and max_model_len is not None:
-        tokens = min(tokens, seqs * max_model_len)
+        tokens = min(tokens if chunked else max(tokens, max_model_len), seqs * max_model_len)
     tokens = max_num_batched_tokens or tokens
     return Sizes(max_num_seqs or min(seqs, tokens), tokens)
 

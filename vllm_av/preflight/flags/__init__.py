@@ -37,12 +37,14 @@ class Flags:
         values: of the flags that are looked at, by their name with underscores.
         where: the same names, and those of single keys with points -> as the user wrote them.
         not_looked_at: the other flags, as the user wrote them.
+        dropped: those that a later one of the same name makes void; only of a lenient reading.
     """
 
     given: tuple[Given, ...]
     values: Mapping[str, Any]
     where: Mapping[str, str]
     not_looked_at: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of a flag."""
@@ -54,8 +56,12 @@ class Flags:
         return f"{key} in {place}" if key and place and "." not in place else place
 
 
-def parse(args: Sequence[str]) -> Flags:
+def parse(args: Sequence[str], *, strict: bool = True) -> Flags:
     """Read the flags that follow ``vllm serve``.
+
+    Args:
+        strict: whether a flag that is given twice is a mistake; else the last one counts, as it
+            does in a server that runs.
 
     Raises:
         CheckError: ``AV-QUESTION-FLAG``: a flag is misspelt, given twice, or of a wrong value.
@@ -69,9 +75,15 @@ def parse(args: Sequence[str]) -> Flags:
         filed = list(givens(file_words(name), file=name))
     values: dict[str, Any] = {}
     where: dict[str, str] = {}
+    dropped: list[str] = []
     for layer in (filed, said):
         mine = [each for each in layer if each.name in LOOKED_AT]
-        _refuse_twice(mine)
+        if strict:
+            _refuse_twice(mine)
+        else:
+            kept = _last(mine)
+            dropped += [each.written for each in mine if not any(each is one for one in kept)]
+            mine = kept
         found: dict[str, Any] = {}
         for each in mine:
             key = each.name.replace("-", "_")
@@ -86,6 +98,7 @@ def parse(args: Sequence[str]) -> Flags:
         values,
         where,
         tuple(dict.fromkeys(_ignored((*filed, *said)))),
+        tuple(dropped),
     )
 
 
@@ -116,6 +129,21 @@ def _refuse_twice(given: Sequence[Given]) -> None:
                 fix="remove one, or put what they say into one",
             )
         seen[same] = each
+
+
+def _last(given: Sequence[Given]) -> list[Given]:
+    """What vLLM keeps: keys after wholes, then the last whole, or the keys of the last spelling."""
+    kept: list[Given] = []
+    for name in dict.fromkeys(each.name for each in given):
+        mine = [each for each in given if each.name == name]
+        keyed = [each for each in mine if each.keys]
+        if not keyed:
+            kept.append(mine[-1])
+            continue
+        spellings = dict.fromkeys(each.written.split(".")[0] for each in keyed)
+        last = next(reversed(spellings))
+        kept += [each for each in keyed if each.written.split(".")[0] == last]
+    return kept
 
 
 def _merged(first: Any, second: Any) -> Any:

@@ -140,7 +140,8 @@ _KINDS: dict[Callable[[Given], Any], str] = {
     """,
     _maybe_text: "all2all-backend attention-backend distributed-executor-backend quantization",
     _switch: """
-        disable-sliding-window enable-batch-sharded-sampling enable-dbo enable-expert-parallel
+        disable-sliding-window enable-batch-sharded-sampling enable-chunked-prefill enable-dbo
+        enable-expert-parallel
         enable-lora enable-return-routed-experts enable-sleep-mode enforce-eager
         kv-sharing-fast-prefill language-model-only return-sampling-mask use-replayssm
     """,

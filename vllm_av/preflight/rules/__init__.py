@@ -7,6 +7,7 @@ first.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from vllm_av.preflight.backends.flashinfer import FlashInfer
 from vllm_av.preflight.capabilities import Capabilities, LayerAnswer
 from vllm_av.preflight.facts import Setup
 from vllm_av.preflight.reasons import Reason, Verdict, Weight, verdict
@@ -21,6 +22,7 @@ from vllm_av.preflight.rules import (
     unseen,
 )
 from vllm_av.preflight.rules.block import block
+from vllm_av.preflight.rules.flashinfer import flashinfer as about_flashinfer
 from vllm_av.preflight.rules.layers import layers
 from vllm_av.preflight.rules.scorer import Scorer
 
@@ -59,17 +61,20 @@ class Judgement:
         return verdict(self.reasons)
 
 
-def judge(setup: Setup, capabilities: Capabilities | None) -> Judgement:
+def judge(
+    setup: Setup, capabilities: Capabilities | None, flashinfer: FlashInfer | None = None
+) -> Judgement:
     """Ask every rule.
 
     Args:
         setup: the question.
         capabilities: who knows the attention backends; None where the layers are judged elsewhere.
+        flashinfer: the one that vLLM would use; None where that is not known.
     """
     answers: tuple[LayerAnswer, ...] = ()
     if capabilities is not None and setup.gpu is not None:
         answers = tuple(capabilities.answer(setup, group) for group in setup.target.groups)
-    found = list(_all(setup, answers))
+    found = list(_all(setup, answers, flashinfer))
     found.sort(key=lambda reason: _ORDER.index(reason.weight))  # stable: the rules' order stays
     return Judgement(tuple(found), answers, scorer.scorer(setup))
 
@@ -79,8 +84,11 @@ def reasons(setup: Setup, capabilities: Capabilities | None) -> tuple[Reason, ..
     return judge(setup, capabilities).reasons
 
 
-def _all(setup: Setup, answers: tuple[LayerAnswer, ...]) -> Iterator[Reason]:
+def _all(
+    setup: Setup, answers: tuple[LayerAnswer, ...], flashinfer: FlashInfer | None
+) -> Iterator[Reason]:
     found = [reason for rule in _RULES for reason in rule(setup)]
     yield from found
     yield from block(setup, {reason.code for reason in found})
     yield from layers(setup, answers)
+    yield from about_flashinfer(setup, answers, flashinfer)

@@ -40,12 +40,20 @@ def pipeline(setup: Setup) -> Iterator[Reason]:
 def routed_experts(setup: Setup) -> Iterator[Reason]:
     """They are returned by the host's boundaries."""
     if setup.features.get("enable_return_routed_experts"):
+        inner = "aux_output_config.enable_return_routed_experts"
+        config = inner in setup.where or "aux_output_config" in setup.where
+        changes = [flag(inner.replace("_", "-", 2))] if config else []
+        if "enable_return_routed_experts" in setup.where or not config:
+            changes.append(flag("enable-return-routed-experts"))
         yield refusal(
             ReasonCode.ROUTED_EXPERTS,
-            flag("enable-return-routed-experts"),
+            *changes,
             asked="routed experts in the answer",
             found="they are cut to requests by the host's query lengths, which trimming changes",
-            where=setup.place("enable_return_routed_experts", "--enable-return-routed-experts"),
+            where=setup.place(
+                "enable_return_routed_experts",
+                setup.place(inner, "--enable-return-routed-experts"),
+            ),
             source="vllm.py:VllmConfig._verify_aux_output_config",
         )
 

@@ -11,6 +11,7 @@ from vllm_av.preflight.reasons import Change, Reason, ReasonCode
 from vllm_av.preflight.rules.words import caution, flag, refusal
 
 _VLLM_COMPILE = 3
+_STOCK = (1, "STOCK_TORCH_COMPILE")
 _MODE = "compilation-config.cudagraph_mode"
 
 
@@ -41,7 +42,7 @@ def _remedy(setup: Setup) -> Iterator[Change]:
     features = setup.features
     if features.get("enforce_eager"):
         yield flag("enforce-eager")
-    if features.get("compilation_mode") == 1:
+    if (features.get("compilation_config") or {}).get("mode") in _STOCK:
         yield flag("compilation-config.mode")
     if features.get("all2all_backend") == "deepep_high_throughput":
         yield flag("all2all-backend", "deepep_low_latency")

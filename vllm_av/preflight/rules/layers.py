@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 
 from vllm_av.preflight.capabilities import NEVER, Candidate, LayerAnswer
 from vllm_av.preflight.facts import LayerGroup, LayerKind, Setup
-from vllm_av.preflight.graphs import WITH_FULL, replays
 from vllm_av.preflight.reasons import Change, Reason, ReasonCode
-from vllm_av.preflight.rules.words import flag, key, refusal
+from vllm_av.preflight.rules import alternatives
+from vllm_av.preflight.rules.words import flag, refusal, unknown
 
-ASKED = "asked"
+UNTOLD = "none"
+"""The source of an answer about a backend that the table lacks."""
 _ABOUT_TRIMMING = "query lens mismatch"
 _KINDS = {
     LayerKind.FULL: "full_attention",
@@ -60,6 +61,16 @@ def _group(setup: Setup, answer: LayerAnswer, answers: Sequence[LayerAnswer]) ->
     if shown is None:
         yield _reason(setup, answer, answers, ReasonCode.BACKEND, None, "vLLM has none for them")
         return
+    if shown.source == UNTOLD:
+        yield unknown(
+            ReasonCode.MODEL,
+            asked=f"{describe(answer.group)} through {shown.name}",
+            found=f"the table of vLLM {setup.vllm} does not hold this backend",
+            where=answer.group.where,
+            fix="ask the installed vLLM (--capabilities vllm), or start it: a patched one checks "
+            "the layers that it builds before their weights are loaded",
+        )
+        return
     invalid = [why for why in shown.invalid if _ABOUT_TRIMMING not in why]
     if answer.chosen is None and name is None and _all_invalid(answer):
         yield _reason(setup, answer, answers, ReasonCode.BACKEND, None, _each(answer))
@@ -67,14 +78,16 @@ def _group(setup: Setup, answer: LayerAnswer, answers: Sequence[LayerAnswer]) ->
     if invalid and answer.chosen is None:
         why = f"{shown.name} does not take them: {'; '.join(invalid)}"
         yield _reason(setup, answer, answers, ReasonCode.BACKEND, shown, why)
+        return
     if not shown.lens:
         why = (
             f"{_name(shown)} plans by the host's query lengths, which trimming on the device "
             "changes"
         )
         yield _reason(setup, answer, answers, ReasonCode.LENS, shown, why)
-    replayed = setup.cudagraph_mode in WITH_FULL and replays(setup)
-    if replayed and not shown.replays(setup.max_query_len):
+    # Asked too where there are no full graphs yet: that is another rule's reason, and a fix of it.
+    cpu = setup.gpu is not None and setup.gpu.platform == "cpu"
+    if not cpu and not shown.replays(setup.max_query_len):
         yield _reason(setup, answer, answers, ReasonCode.VARLEN, shown, _narrow(setup, shown))
 
 
@@ -122,7 +135,7 @@ def _reason(
     if name is not None:
         asked += f" through {name}"
         where = _place(setup)
-    changes, remark = _fix(setup, answer, answers, code, shown)
+    changes, remark = _fix(setup, answer, answers)
     return refusal(
         code,
         *changes,
@@ -138,45 +151,50 @@ def _fix(
     setup: Setup,
     answer: LayerAnswer,
     answers: Sequence[LayerAnswer],
-    code: ReasonCode,
-    shown: Candidate | None,
 ) -> tuple[tuple[Change, ...], str | None]:
-    """Another backend; for a bound also fewer drafts; else that nothing here does."""
-    need = setup.max_query_len
-    if selected(answer.group) and (changes := _backends(setup, answer, answers)):
+    """Another backend, else another setting, else that nothing here does."""
+    if changes := instead(setup, answer, answers):
         return changes, None
-    if code is ReasonCode.VARLEN and shown and shown.bound is not None and shown.bound >= 2:
-        return (key("num_speculative_tokens", shown.bound - 1),), None
-    if setup.decode_context_parallel_size > 1 and selected(answer.group) and answer.chosen:
-        return (), "another GPU, or no decode context parallelism, may do"
-    what = f"no backend of vLLM {setup.vllm} takes 1 to {need} tokens per request of such layers"
-    return (), f"{what} on {setup.gpu.name if setup.gpu else 'this GPU'}"
+    if changes := alternatives.change(setup, answer.group):
+        return changes, None
+    here = setup.gpu.name if setup.gpu else "this GPU"
+    what = (
+        f"no backend of vLLM {setup.vllm} takes 1 to {setup.max_query_len} tokens per request of "
+        f"such layers on {here}"
+    )
+    elsewhere = alternatives.gpu(setup, answer.group)
+    return (), f"{what}; {elsewhere}" if elsewhere else what
 
 
-def _backends(
-    setup: Setup, answer: LayerAnswer, answers: Sequence[LayerAnswer]
+def instead(
+    setup: Setup, answer: LayerAnswer, answers: Sequence[LayerAnswer], *, without: str = ""
 ) -> tuple[Change, ...]:
-    """Those to name instead; empty where a group has none that suffices."""
+    """The backends to name for ``answer``'s layers; empty where none suffices.
+
+    Args:
+        without: a backend that is not to be named.
+    """
+    if not selected(answer.group):
+        return ()
     need = setup.max_query_len
     ours = [each for each in answers if selected(each.group)]
-    able = [[each.name for each in one.candidates if each.suffices(need)] for one in ours]
-    common = [
-        each.name
-        for each in answer.candidates
-        if each.suffices(need) and all(each.name in names for names in able)
+    able = [
+        [each.name for each in one.candidates if each.suffices(need) and each.name != without]
+        for one in ours
     ]
+    mine = able[ours.index(answer)]
+    common = [name for name in mine if all(name in names for names in able)]
     away = (flag(_PER_KIND),) if setup.backend_per_kind else ()
     option = _option(setup)
     if common:
         return (*away, flag(option, common[0]))
-    mine = answer.first_that_suffices(need)
-    if mine is None:
+    if not mine:
         return ()
     kinds = dict(setup.backend_per_kind)
     for one, names in zip(ours, able, strict=True):
         kind = _KINDS[one.group.kind]
         if names and (kinds.get(kind) not in names):
-            kinds[kind] = mine.name if one is answer else names[0]
+            kinds[kind] = names[0]
     return (flag(_PER_KIND, kinds),)
 
 

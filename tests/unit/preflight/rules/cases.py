@@ -1,0 +1,229 @@
+"""For each code of a reason, questions that give it and nothing else."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.unit.preflight.rules.checkpoints import CARRIED, write
+from vllm_av.preflight.question import Question
+from vllm_av.preflight.reasons import ReasonCode, Weight
+
+FEW = ("--max-num-seqs", "32")
+"""So few requests that neither graphs nor logits fall short."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A question, and what is wrong with it.
+
+    Args:
+        codes: of the reasons, all of them.
+        weight: of the reasons, or of each.
+        args: beside the model and the drafter.
+        spec: keys of the speculative config, in place of the usual ones where they are the same.
+        target: its name; a path where it holds a slash.
+        draft: the same; None for none.
+        installed: version and patch state of the vLLM here.
+        here: the GPU of this machine.
+        flashinfer: the source of the installed one's decode function; None where none is there.
+    """
+
+    name: str
+    codes: tuple[ReasonCode, ...]
+    weight: Weight | tuple[Weight, ...]
+    args: tuple[str, ...] = FEW
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    target: str = "llama-3.1-8b"
+    draft: str | None = "eagle-llama"
+    tensors: tuple[str, ...] | None = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    gpu: str = "h100"
+    installed: tuple[str, str] = ("0.33.0", "applied")
+    here: str | None = None
+    flashinfer: str | None = None
+
+    @property
+    def weights(self) -> list[Weight]:
+        """One for each code."""
+        if isinstance(self.weight, tuple):
+            return list(self.weight)
+        return [self.weight] * len(self.codes)
+
+    def question(self, folder: Path) -> Question:
+        """The question, its files below ``folder``."""
+        spec: dict[str, Any] = {
+            "method": "eagle",
+            "num_speculative_tokens": 7,
+            "enable_adaptive_verification": True,
+            **self.spec,
+        }
+        if self.draft is not None:
+            carried = CARRIED / self.draft
+            spec["model"] = (
+                str(carried)
+                if carried.is_dir()
+                else write(folder, self.draft, tensors=self.tensors)
+            )
+        spec = {key: value for key, value in spec.items() if value is not None}
+        model = write(folder, self.target)
+        args = (model, "--speculative-config", json.dumps(spec), *self.args)
+        return Question(args=args, gpu=self.gpu, environment=self.environment)
+
+
+C, R, U, K = ReasonCode, Weight.REFUSAL, Weight.UNKNOWN, Weight.CAUTION
+_BLOCK = "adaptive_verification_config"
+_LAYERWISE = json.dumps(
+    {"kv_connector": "LMCacheConnectorV1", "kv_connector_extra_config": {"use_layerwise": True}}
+)
+
+CASES = (
+    Case("V1", (C.RUNNER,), R, environment={"VLLM_USE_V2_MODEL_RUNNER": "0"}),
+    Case("batch overlap", (C.RUNNER,), R, (*FEW, "--enable-dbo")),
+    Case("micro-batches", (C.RUNNER,), R, (*FEW, "--ubatch-size", "2")),
+    Case("another vocabulary", (C.RUNNER,), R, spec={"use_heterogeneous_vocab": True}),
+    Case("eager", (C.GRAPHS,), R, (*FEW, "--enforce-eager")),
+    Case("level 0", (C.GRAPHS,), R, (*FEW, "-O0")),
+    Case("level 1", (C.GRAPHS,), R, (*FEW, "-O", "1")),
+    Case("piecewise", (C.GRAPHS,), R, (*FEW, "-cc.cudagraph_mode=PIECEWISE")),
+    Case("eager and none", (C.GRAPHS,), R, (*FEW, "-O0", "--enforce-eager", "-cc.mode=1")),
+    Case(
+        "layerwise connector",
+        (C.GRAPHS,),
+        R,
+        (
+            *FEW,
+            "--kv-transfer-config",
+            _LAYERWISE,
+        ),
+    ),
+    Case("two stages", (C.PIPELINE,), R, (*FEW, "-pp", "2")),
+    Case(
+        "torchrun",
+        (C.RUNNER, C.PIPELINE),
+        R,
+        (*FEW, "-pp=2", "--distributed-executor-backend", "external_launcher"),
+    ),
+    Case("LoRA", (C.LORA,), R, (*FEW, "--enable-lora")),
+    Case("routed experts", (C.ROUTED_EXPERTS,), R, (*FEW, "--enable-return-routed-experts")),
+    Case(
+        "routed experts in the config",
+        (C.ROUTED_EXPERTS,),
+        R,
+        (*FEW, "--aux-output-config.enable_return_routed_experts=true"),
+    ),
+    Case("sampling mask", (C.SAMPLING_MASK,), R, (*FEW, "--return_sampling_mask")),
+    Case(
+        "sharded sampling",
+        (C.SHARDED_SAMPLING,),
+        R,
+        (*FEW, "--enable-batch-sharded-sampling"),
+        installed=("0.32.0", "applied"),
+    ),
+    Case("local argmax", (C.LOCAL_ARGMAX,), R, spec={"use_local_argmax_reduction": True}),
+    Case(
+        "local argmax without a head",
+        (C.LOCAL_ARGMAX,),
+        R,
+        spec={"method": "dspark", "use_local_argmax_reduction": True},
+        draft="dspark-qwen3",
+    ),
+    Case(
+        "local argmax, tensors unknown",
+        (C.LOCAL_ARGMAX,),
+        U,
+        spec={"method": "dspark", "use_local_argmax_reduction": True},
+        draft="dspark-qwen3",
+        tensors=None,
+    ),
+    Case("n-gram", (C.DRAFTER,), R, spec={"method": "ngram"}, draft=None),
+    Case("P-EAGLE", (C.DRAFTER,), R, spec={"parallel_drafting": True}),
+    Case("XPress", (C.DRAFTER,), R, spec={"method": "dflash"}, draft="xpress-qwen3"),
+    Case(
+        "a head that is not there",
+        (C.SCORER,),
+        R,
+        spec={"method": "dspark", _BLOCK: {"scorer": "confidence_head"}},
+        draft="dspark-qwen3",
+    ),
+    Case(
+        "a head that cannot be seen",
+        (C.SCORER,),
+        U,
+        spec={"method": "dspark", _BLOCK: {"scorer": "confidence_head"}},
+        draft="dspark-qwen3",
+        tensors=None,
+    ),
+    Case(
+        "no output head",
+        (C.DRAFT_VOCABULARY,),
+        R,
+        spec={"method": "eagle3"},
+        draft="eagle3-llama",
+    ),
+    Case(
+        "an unfit backend",
+        (C.BACKEND,),
+        R,
+        (*FEW, "--attention-backend", "FLASHMLA"),
+    ),
+    Case("narrow graphs", (C.VARLEN,), R, (*FEW, "--attention-backend", "flash_attn"), gpu="sm80"),
+    Case("host's lengths", (C.LENS, C.VARLEN), R, (*FEW, "-ac.backend=FLASHINFER"), gpu="sm120"),
+    Case(
+        "an old FlashInfer",
+        (C.FLASHINFER,),
+        R,
+        (*FEW, "--attention-backend", "FLASHINFER"),
+        gpu="b200",
+        flashinfer="def trtllm_batch_decode_with_kv_cache(query, *, max_seq_len): ...",
+    ),
+    Case(
+        "a FlashInfer that cannot be read",
+        (C.FLASHINFER,),
+        U,
+        (*FEW, "--attention-backend", "FLASHINFER"),
+        gpu="b200",
+        flashinfer="def (",
+    ),
+    Case(
+        "no FlashInfer",
+        (C.FLASHINFER,),
+        R,
+        (*FEW, "--attention-backend", "FLASHINFER"),
+        gpu="auto",
+        here="b200",
+    ),
+    Case(
+        "a sparse indexer",
+        (C.VARLEN, C.FAST_PATH),
+        (R, K),
+        spec={"num_speculative_tokens": 3},
+        target="deepseek-v3.2",
+        environment={"VLLM_MOE_SKIP_PADDING": "0"},
+    ),
+    Case("no GPU", (C.GPU,), U, gpu="auto"),
+    Case("an unknown model", (C.MODEL,), U, target="unheard-of"),
+    Case("Ray", (C.ELSEWHERE,), U, (*FEW, "--distributed-executor-backend", "ray"), gpu="auto"),
+    Case("another vLLM", (C.VERSION,), U, installed=("0.34.1", "unsupported")),
+    Case("not patched", (C.VERSION,), K, installed=("0.33.0", "pristine")),
+    Case("many requests", (C.CAPTURE,), K, ("--max-num-seqs", "128")),
+    Case(
+        "few listed graphs",
+        (C.CAPTURE,),
+        K,
+        ("--max-num-seqs", "128", "--cudagraph-capture-sizes", "8", "64", "512"),
+    ),
+    Case("graphs up to", (C.CAPTURE,), K, (*FEW, "-cc.max_cudagraph_capture_size=128")),
+    Case(
+        "a large vocabulary",
+        (C.LOGITS,),
+        K,
+        ("--max-num-seqs", "512", "--max-cudagraph-capture-size", "4096"),
+    ),
+    Case("experts", (C.MOE,), K, target="qwen3-30b-a3b"),
+    Case("two ranks", (C.CONSENSUS,), K, (*FEW, "--tensor-parallel-size=2")),
+    Case("FULL", (C.GRAPH_MODE,), K, (*FEW, "-cc.cudagraph_mode=FULL")),
+    Case("uncompiled", (C.GRAPH_MODE,), K, (*FEW, "-cc", '{"mode": 0, "cudagraph_mode": "FULL"}')),
+)
+"""Each gives its codes, and no other."""

@@ -1,0 +1,252 @@
+"""However much is wrong, all of it is told at once, and nothing twice."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.preflight.rules.applied import applied
+from tests.unit.preflight.rules.cases import CASES, FEW, Case
+from tests.unit.preflight.rules.conftest import Check
+from vllm_av.errors import Code
+from vllm_av.preflight.reasons import ReasonCode as C
+from vllm_av.preflight.reasons import Verdict, Weight
+
+R, K = Weight.REFUSAL, Weight.CAUTION
+BLOCK = "adaptive_verification_config"
+
+
+def test_five_faults_are_five_reasons(checked: Check) -> None:
+    case = Case(
+        "five",
+        (C.RUNNER, C.GRAPHS, C.LORA, C.LOCAL_ARGMAX, C.VARLEN),
+        R,
+        ("-O1", "--enable-lora", "--attention-backend=FLASH_ATTN", *FEW),
+        spec={"use_local_argmax_reduction": True},
+        environment={"VLLM_USE_V2_MODEL_RUNNER": "0"},
+        gpu="a100",
+    )
+    assert [reason.code for reason in checked(case).reasons] == list(case.codes)
+
+
+def test_everything_that_one_command_line_can_have_wrong(checked: Check) -> None:
+    args = (
+        "-O0",
+        "--enforce-eager",
+        "--enable-lora",
+        "-pp=2",
+        "-tp=2",
+        "--enable-dbo",
+        "--enable-return-routed-experts",
+        "--return-sampling-mask",
+        "--enable-batch-sharded-sampling",
+        "--attention-backend=FLASHINFER",
+    )
+    case = Case(
+        "all",
+        (),
+        R,
+        args,
+        spec={
+            "method": "dspark",
+            "use_local_argmax_reduction": True,
+            BLOCK: {"scorer": "confidence_head", "exploration": 2, "no_such_key": 1},
+        },
+        target="qwen3-30b-a3b",
+        draft="dspark-qwen3",
+        gpu="rtx5090",
+        environment={"VLLM_USE_V2_MODEL_RUNNER": "0"},
+        installed=("0.32.0", "applied"),
+    )
+    answer = checked(case)
+    assert answer.verdict is Verdict.NO
+    assert [reason.code for reason in answer.reasons] == [
+        C.RUNNER,
+        C.RUNNER,
+        C.GRAPHS,
+        C.LORA,
+        C.PIPELINE,
+        C.ROUTED_EXPERTS,
+        C.SAMPLING_MASK,
+        C.SHARDED_SAMPLING,
+        C.DRAFT_VOCABULARY,
+        C.SCORER,
+        C.LOCAL_ARGMAX,
+        Code.CONFIG_RANGE,
+        Code.CONFIG_KEY,
+        C.LENS,
+        C.VARLEN,
+        C.LOGITS,
+        C.MOE,
+        C.CONSENSUS,
+    ]
+    assert len({str(reason) for reason in answer.reasons}) == len(answer.reasons)
+
+
+def test_all_fixes_together_mend_it(checked: Check, tmp_path: Path) -> None:
+    case = Case(
+        "many",
+        (),
+        R,
+        (
+            "-O0",
+            "--enforce-eager",
+            "--enable-lora",
+            "-pp=2",
+            "--enable-dbo",
+            "--return-sampling-mask",
+            "--attention-backend=FLASH_ATTN",
+        ),
+        spec={"use_local_argmax_reduction": True},
+        gpu="a100",
+        environment={"VLLM_USE_V2_MODEL_RUNNER": "0"},
+    )
+    question = case.question(tmp_path)
+    # A fix may bring to light what the fault had hidden, but every round is shorter.
+    counts = []
+    while reasons := [each for each in checked(case, question).reasons if each.changes]:
+        counts.append(len(reasons))
+        assert len(counts) < 4, reasons
+        for reason in reasons:
+            question = applied(question, reason.changes)
+    assert counts[0] == 8
+    answer = checked(case, question)
+    assert (answer.verdict, answer.reasons) == (Verdict.YES, ())
+
+
+@pytest.mark.parametrize(
+    ("block", "codes"),
+    [
+        ({"scorer": "no_such_scorer"}, [Code.CONFIG_SCORER]),
+        ({"scorer": "confidence_head"}, [Code.CONFIG_METHOD]),
+        (
+            {"exploration": "much", "estimator": {"ridge": 1}},
+            [Code.CONFIG_TYPE, Code.CONFIG_UNUSED],
+        ),
+        ({"estimator": {"initial_intercepts": [0, 0]}}, [Code.CONFIG_COUNT]),
+        ([], [Code.CONFIG_OBJECT]),
+    ],
+)
+def test_mistakes_in_the_block_have_their_own_codes(
+    block: object, codes: list[Code], checked: Check
+) -> None:
+    answer = checked(Case("block", (), R, spec={BLOCK: block}))
+    assert [(reason.code, reason.weight) for reason in answer.reasons] == [
+        (code, R) for code in codes
+    ]
+
+
+def test_a_block_beside_a_flag_that_is_off(checked: Check) -> None:
+    case = Case("off", (), R, spec={BLOCK: {}, "enable_adaptive_verification": False})
+    assert [reason.code for reason in checked(case).reasons] == [Code.CONFIG_OFF]
+
+
+def test_a_misspelt_key_is_told_and_taken_as_it_is_meant(checked: Check) -> None:
+    spec = {"enable_adaptive_verification": None, "enable_adaptive_verifcation": True}
+    (reason,) = checked(Case("misspelt", (), R, spec=spec)).reasons
+    assert reason.code is Code.CONFIG_KEY
+    assert reason.fix == "write enable_adaptive_verification"
+
+
+def test_a_block_that_an_unpatched_vllm_cannot_read(checked: Check) -> None:
+    case = Case("unpatched", (), R, spec={BLOCK: {}}, installed=("0.33.0", "pristine"))
+    (reason,) = checked(case).reasons
+    assert (reason.code, reason.weight) == (Code.CONFIG_UNPATCHED, R)
+
+
+def test_a_method_without_estimates_is_told_once(checked: Check) -> None:
+    case = Case("ngram", (), R, spec={"method": "ngram", BLOCK: {"zzz": 1}}, draft=None)
+    assert [reason.code for reason in checked(case).reasons] == [C.DRAFTER, Code.CONFIG_KEY]
+
+
+def test_the_scorer_is_told_with_its_reason(checked: Check) -> None:
+    def scorer(**more: object) -> tuple[str | None, str]:
+        found = checked(Case("scorer", (), R, **more)).judgement.scorer  # type: ignore[arg-type]
+        return found.name, found.reason
+
+    dspark = {"spec": {"method": "dspark"}, "draft": "dspark-qwen3"}
+    head = ("confidence_head.proj.weight",)
+    assert scorer(**dspark, tensors=head) == (
+        "confidence_head",
+        "the drafter's checkpoint has a confidence head",
+    )
+    assert scorer(**dspark)[0] == "online_estimator"
+    assert scorer(**dspark, tensors=None)[0] is None
+    named = {"method": "dspark", BLOCK: {"scorer": "pooled_estimator"}}
+    assert scorer(spec=named, draft="dspark-qwen3", tensors=head) == (
+        "pooled_estimator",
+        "named in adaptive_verification_config; auto is confidence_head",
+    )
+    assert scorer(spec={"method": "ngram"}, draft=None)[0] is None
+
+
+def test_a_server_that_goes_on_with_a_fixed_k_is_noted(checked: Check) -> None:
+    spec = {BLOCK: {"on_unsupported": "fixed_k"}}
+    answer = checked(Case("fixed", (), R, (*FEW, "--enable-lora"), spec=spec))
+    assert [reason.code for reason in answer.reasons] == [C.LORA]
+    assert answer.notes[0].startswith('on_unsupported is "fixed_k": vLLM starts all the same')
+
+
+def test_an_answer_says_the_same_to_people_and_to_programs(checked: Check) -> None:
+    for case in CASES:
+        answer = checked(case)
+        text = "\n".join(answer.lines())
+        said = json.loads(json.dumps(answer.as_dict()))
+        assert text.startswith(f"{said['verdict']}: adaptive verification of ")
+        assert [each["code"] for each in said["reasons"]] == list(case.codes)
+        for each in said["reasons"]:
+            assert f"[{each['code']}] {each['asked']} ({each['where']}): {each['found']}" in text
+            assert each["fix"] in text
+        for layer in said["layers"]:
+            assert layer["chosen"] is None or layer["chosen"]["source"] in text
+        assert text.isprintable() or set(text) - {"\n"} == {c for c in text if c.isprintable()}
+
+
+FAULTS = (
+    {"args": ("--enforce-eager",)},
+    {"args": ("-O1",)},
+    {"args": ("--enable-lora",)},
+    {"args": ("-pp", "2")},
+    {"args": ("--enable-dbo",)},
+    {"args": ("--return-sampling-mask",)},
+    {"args": ("--attention-backend", "FLASHINFER")},
+    {"args": ("--kv-cache-dtype", "fp8")},
+    {"args": ("-dcp", "2", "-tp", "8")},
+    {"spec": {"use_local_argmax_reduction": True}},
+    {"spec": {"method": "dspark", BLOCK: {"scorer": "confidence_head"}}, "draft": "dspark-qwen3"},
+    {"environment": {"VLLM_USE_V2_MODEL_RUNNER": "0"}},
+    {"target": "deepseek-v3"},
+    {"target": "gemma-3-1b"},
+)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_fix_brings_a_refusal_to_light_that_was_not_told(
+    seed: int, checked: Check, tmp_path: Path
+) -> None:
+    draw = random.Random(seed)
+    parts: dict[str, Any] = {"args": FEW, "spec": {}}
+    for fault in draw.sample(FAULTS, draw.randint(2, 5)):
+        for name, value in fault.items():
+            if name == "args":
+                parts["args"] += value
+            elif name == "spec":
+                parts["spec"] = {**parts["spec"], **value}
+            else:
+                parts[name] = value
+    gpu = draw.choice(("a100", "h100", "b200", "rtx5090"))
+    case = Case("drawn", (), R, gpu=gpu, **parts)
+    question = case.question(tmp_path)
+    first = checked(case, question)
+    told = {reason.code for reason in first.reasons if reason.weight is not K}
+    left = first
+    while mendable := [each for each in left.reasons if each.changes and each.weight is not K]:
+        question = applied(question, draw.choice(mendable).changes)
+        after = checked(case, question)
+        codes = {reason.code for reason in after.reasons if reason.weight is not K}
+        assert codes <= told, (question, after.reasons)
+        assert len(codes) <= len({each.code for each in left.reasons})
+        assert after.reasons != left.reasons
+        left = after
