@@ -18,7 +18,7 @@ from typing import Any
 from vllm_av.preflight.backends.priorities import priorities
 from vllm_av.preflight.backends.query import Query, query
 from vllm_av.preflight.backends.row import Row
-from vllm_av.preflight.backends.rows import rows
+from vllm_av.preflight.backends.rows import own, rows
 from vllm_av.preflight.backends.source import module_names
 from vllm_av.preflight.backends.standin import spec, stand_in
 from vllm_av.preflight.backends.table import answer as from_table
@@ -62,7 +62,7 @@ class _Asking:
         version = nearest(self.setup.vllm)
         table = from_table(self.group, self.asked, version)
         if self.asked.model_named is not None:
-            found = self._candidate(self.asked.model_named, None)
+            found = self._candidate(own.named(self.asked.model_named, self.asked), None)
             return LayerAnswer(self.group, found, (found,))
         order = self._order()
         if self.asked.named is not None and self.asked.named not in order:
@@ -101,7 +101,7 @@ class _Asking:
         """What the class says, else what the table says for it."""
         layers = spec(self.asked, self.group)
         try:
-            backend = backend_class(name, self._row(name))
+            backend = backend_class(name, self._row(name), self.asked.gpu.platform)
             builder = backend.get_builder_cls()
             support = builder.get_cudagraph_support(self.config, layers).name
             bound = builder.get_varlen_cudagraph_max_query_len(self.config, layers)
@@ -165,7 +165,7 @@ class _Asking:
             except (ValueError, NotImplementedError):
                 continue
         for each in judged if path else ():
-            backend = backend_class(each.name, self._row(each.name))
+            backend = backend_class(each.name, self._row(each.name), self.asked.gpu.platform)
             if path in (f"{backend.__module__}.{backend.__qualname__}", _path(each.name)):
                 return each
         return None
@@ -204,7 +204,7 @@ class _Asking:
         return current_platform.get_device_capability()
 
 
-def backend_class(name: str, row: Row | None) -> Any:
+def backend_class(name: str, row: Row | None, platform: str) -> Any:
     """The class of that name, of either enum or, where neither has it, of the row's module.
 
     Raises:
@@ -212,12 +212,13 @@ def backend_class(name: str, row: Row | None) -> Any:
     """
     from vllm.v1.attention.backends import registry
 
-    for enum in (registry.AttentionBackendEnum, registry.MambaAttentionBackendEnum):
+    mine = row is not None and platform in row.elsewhere
+    for enum in () if mine else (registry.AttentionBackendEnum, registry.MambaAttentionBackendEnum):
         if name in enum.__members__:
             return enum[name].get_class()
     if row is None:
         raise KeyError(f"{name} is no backend of this vLLM")
-    file, _, attribute = row.at.partition(":")
+    file, _, attribute = row.elsewhere.get(platform, row.at).partition(":")
     for module in module_names(file):
         try:
             return getattr(import_module(module), attribute)

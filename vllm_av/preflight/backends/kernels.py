@@ -9,6 +9,7 @@ Rule: no backend's row looks at a GPU in another way.
 """
 
 from vllm_av.preflight.backends.query import Query
+from vllm_av.preflight.capabilities import ALWAYS, UNIFORM_BATCH
 
 TRTLLM_GEN, XQA, FA2 = "trtllm-gen", "XQA", "fa2"
 """FlashInfer's decode kernels."""
@@ -30,6 +31,12 @@ def fa_supported(query: Query, version: int) -> bool:
 def fa_default(query: Query) -> int | None:
     """The version that vLLM takes when it is told nothing of a layer; None where it has none."""
     return _version(query, head_size=None)
+
+
+def fa_graphs(query: Query, old: bool) -> str:
+    """``FlashAttentionMetadataBuilder._cudagraph_support``; 0.32.0 had no such graphs with FA4."""
+    always = fa_default(query) in ((3,) if old else (3, 4)) or (query.on("xpu") and not old)
+    return ALWAYS if always else UNIFORM_BATCH
 
 
 def fa_version(query: Query) -> int | None:

@@ -64,7 +64,7 @@ def pretend(device: Gpu, memory: int = MEMORY, count: int = 8) -> None:
         platforms._current_platform = _cuda(device, memory, count)
         _take_kernels_for_granted()
         if vllm_is_cpu():
-            _take_fa4_for_granted()
+            _take_python_for_granted()
     elif device.platform == "rocm":
         platforms._current_platform = _rocm(device, memory, count)
     elif device.platform == "xpu":
@@ -165,14 +165,17 @@ def _take_kernels_for_granted() -> None:
         flashinfer.has_flashinfer = lambda: True
 
 
-def _take_fa4_for_granted() -> None:
-    """FlashAttention 4 is Python over CUTLASS's, which the build for the CPU has no use for."""
+def _take_python_for_granted() -> None:
+    """FlashAttention 4 and DeepGEMM, whose Python a build for the CPU may hold without the rest."""
     for name in ("vllm.vllm_flash_attn.cute", "vllm.vllm_flash_attn.cute.interface"):
         sys.modules[name] = module_from_spec(ModuleSpec(name, _Finder(()), is_package=True))
         _Finder(()).exec_module(sys.modules[name])
     import vllm.vllm_flash_attn.flash_attn_interface as interface
 
     interface.FA4_AVAILABLE, interface.FA4_UNAVAILABLE_REASON = True, None
+    import vllm.utils.import_utils as imports
+
+    imports.has_deep_gemm = lambda: True
 
 
 def _empty(real: Any, *sizes: Any, device: Any = None, **more: Any) -> Any:

@@ -8,8 +8,8 @@ checks in the same order in the same words.
 Rule: a row says nothing that was not read at the places that it names.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from vllm_av.preflight.backends.query import Query
 
@@ -46,6 +46,7 @@ class Row:
         lens, graphs, bound: the fields of :class:`vllm_av.preflight.capabilities.Candidate`.
         lens_at, graphs_at, bound_at: where they were read.
         note: what the answer hangs on.
+        elsewhere: platform -> file and class, where a model takes another class there.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Row:
     bound: Callable[[Query], int | None] = lambda query: None
     bound_at: str | None = None
     note: Callable[[Query], str] = lambda query: ""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
 
 def says(value: Says, query: Query) -> bool:

@@ -17,9 +17,9 @@ Rule: the answer is vLLM's; what it costs adaptive verification is for the rules
 from dataclasses import dataclass
 
 from vllm_av.preflight.backends.priorities import priorities
-from vllm_av.preflight.backends.query import STATEFUL, Query, query
+from vllm_av.preflight.backends.query import Query, query
 from vllm_av.preflight.backends.row import LENS, MISMATCH, Row, graphs, invalid, says
-from vllm_av.preflight.backends.rows import VERSIONS, rows
+from vllm_av.preflight.backends.rows import UNNAMEABLE, VERSIONS, own, rows
 from vllm_av.preflight.backends.source import line
 from vllm_av.preflight.capabilities import ALWAYS, NEVER, Candidate, LayerAnswer
 from vllm_av.preflight.facts import LayerGroup, Setup
@@ -53,7 +53,8 @@ def answer(group: LayerGroup, asked: Query, version: str) -> LayerAnswer:
     """The same for a query; ``version`` has a table."""
     known = rows(version)
     if asked.model_named is not None:
-        found = candidate(known.get(asked.model_named), asked, version, asked.model_named, ())
+        name = own.named(asked.model_named, asked)
+        found = candidate(known.get(name), asked, version, name, ())
         return LayerAnswer(group, found, (found,))
     order = priorities(asked, version == "0.32.0")
     if asked.named is not None and asked.named not in order:
@@ -68,16 +69,15 @@ def _nameable(asked: Query, version: str, order: list[str]) -> list[Candidate]:
     """What vLLM does not try by itself, and what would do if the user named it."""
     if not (asked.on("cuda") or asked.on("rocm")):
         return []
-    able = [row for row in rows(version).values() if row.name not in order and _in_enum(row, asked)]
+    able = [row for row in rows(version).values() if row.name not in order and _fits(row, asked)]
     judged = [_judged(row, asked, version, row.name) for row in able]
     return [each for each in judged if each.suffices(asked.max_query_len)]
 
 
-def _in_enum(row: Row, asked: Query) -> bool:
+def _fits(row: Row, asked: Query) -> bool:
     """Whether it is one for this platform that an option may name."""
     elsewhere = ("CPU_", "AMX_", "XPU_") + (("ROCM_",) if asked.on("cuda") else ())
-    stateful = row.lens_at == LENS and row.lens is False
-    return not (row.name.startswith(elsewhere) or stateful or row.name in STATEFUL.values())
+    return row.name not in UNNAMEABLE and not row.name.startswith(elsewhere)
 
 
 def _judged(row: Row | None, asked: Query, version: str, name: str) -> Candidate:
@@ -135,6 +135,7 @@ def places(version: str) -> set[str]:
     found = {CHUNKED, LENS}
     for row in rows(version).values():
         found |= {row.at, row.lens_at, row.graphs_at}
+        found.update(row.elsewhere.values())
         if row.bound_at:
             found.add(row.bound_at)
     return found

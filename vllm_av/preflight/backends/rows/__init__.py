@@ -4,14 +4,19 @@ Rule: each row was read from vLLM's source; the contract tests ask vLLM's classe
 """
 
 from vllm_av.preflight.backends.row import Row
-from vllm_av.preflight.backends.rows import dense, mla, rocm, sparse, stateful
+from vllm_av.preflight.backends.rows import dense, mla, own, rocm, sparse, stateful
 
 VERSIONS = ("0.33.0", "0.32.0")
 """Of vLLM, the newest first."""
+
+UNNAMEABLE = frozenset(
+    row.name for family in (stateful, own) for old in (False, True) for row in family.rows(old)
+)
+"""What no option can name for attention layers: the model names it, or nothing does."""
 
 
 def rows(version: str) -> dict[str, Row]:
     """Every backend of that version, by its name."""
     old = version == "0.32.0"
-    families = (dense, mla, sparse, rocm, stateful)
+    families = (dense, mla, sparse, rocm, stateful, own)
     return {row.name: row for family in families for row in family.rows(old)}

@@ -7,6 +7,7 @@ from vllm_av.preflight.backends.kernels import (
     TRTLLM_GEN,
     can_use_trtllm,
     fa_default,
+    fa_graphs,
     fa_supported,
     fa_takes_fp8,
     fa_version,
@@ -21,7 +22,6 @@ from vllm_av.preflight.capabilities import ALWAYS, NEVER, SINGLE, UNIFORM_BATCH
 
 def rows(old: bool) -> tuple[Row, ...]:
     """Of 0.33.0; with ``old`` of 0.32.0."""
-    versions = (3,) if old else (3, 4)
     flash = Row(
         "FLASH_ATTN",
         at="flash_attn.py:FlashAttentionBackend",
@@ -38,11 +38,7 @@ def rows(old: bool) -> tuple[Row, ...]:
         batch_invariant=True,
         dcp=True,
         combination=_fa_combination,
-        graphs=lambda query: (
-            ALWAYS
-            if fa_default(query) in versions or (query.on("xpu") and not old)
-            else UNIFORM_BATCH
-        ),
+        graphs=lambda query: fa_graphs(query, old),
         note=lambda query: f"FA{fa_default(query)}",
     )
     triton = Row(
