@@ -62,12 +62,15 @@ class LayerAnswer:
     Args:
         group: which.
         chosen: the backend that vLLM takes; None where it takes none.
-        candidates: all that it considers, its first choice first.
+        candidates: all that it considers, its first choice first; then those that would suffice if
+            the user named them.
+        without: what it takes with adaptive verification off; None where it takes none.
     """
 
     group: LayerGroup
     chosen: Candidate | None
     candidates: tuple[Candidate, ...]
+    without: Candidate | None = None
 
     def first_that_suffices(self, max_query_len: int) -> Candidate | None:
         """For a fix."""

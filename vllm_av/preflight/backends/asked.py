@@ -109,5 +109,9 @@ def _noted(found: LayerAnswer, note: str) -> LayerAnswer:
     def noted(each: Candidate) -> Candidate:
         return replace(each, note=f"{each.note}; {note}" if each.note else note)
 
-    chosen = None if found.chosen is None else noted(found.chosen)
-    return replace(found, chosen=chosen, candidates=tuple(map(noted, found.candidates)))
+    return replace(
+        found,
+        chosen=None if found.chosen is None else noted(found.chosen),
+        without=None if found.without is None else noted(found.without),
+        candidates=tuple(map(noted, found.candidates)),
+    )

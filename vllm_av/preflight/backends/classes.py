@@ -23,7 +23,7 @@ from vllm_av.preflight.backends.source import module_names
 from vllm_av.preflight.backends.standin import spec, stand_in
 from vllm_av.preflight.backends.table import answer as from_table
 from vllm_av.preflight.backends.table import candidate as from_row
-from vllm_av.preflight.backends.table import choose, nearest
+from vllm_av.preflight.backends.table import choose, choose_without, nearest
 from vllm_av.preflight.capabilities import NEVER, Candidate, LayerAnswer
 from vllm_av.preflight.facts import LayerGroup, Setup
 
@@ -63,17 +63,17 @@ class _Asking:
         table = from_table(self.group, self.asked, version)
         if self.asked.model_named is not None:
             found = self._candidate(own.named(self.asked.model_named, self.asked), None)
-            return LayerAnswer(self.group, found, (found,))
+            return LayerAnswer(self.group, found, (found,), found)
         order = self._order()
         if self.asked.named is not None and self.asked.named not in order:
             order.append(self.asked.named)
         judged = [self._candidate(name, table) for name in order]
-        chosen = self._chosen(judged)
+        chosen, without = self._chosen(judged), self._without(judged)
         judged.sort(key=lambda each: each is not chosen)
         named = [each.name for each in table.candidates if each.name not in order]
         more = [self._candidate(name, table) for name in named]
         fit = [each for each in more if each.suffices(self.asked.max_query_len)]
-        return LayerAnswer(self.group, chosen, (*judged, *fit))
+        return LayerAnswer(self.group, chosen, (*judged, *fit), without)
 
     def _order(self) -> list[str]:
         """The names of vLLM's own list of priorities."""
@@ -148,23 +148,30 @@ class _Asking:
         """What vLLM's own selector takes; the table's rules where one could not be asked."""
         if any(each.source != ASKED for each in judged):
             return choose(judged, self.asked)
+        found = self._selected(judged, adaptive=True)
+        # A patched selector falls back to what it takes without adaptive verification.
+        return self._without(judged) if found is None and self.asked.patched else found
+
+    def _without(self, judged: list[Candidate]) -> Candidate | None:
+        """The same with adaptive verification off."""
+        if any(each.source != ASKED for each in judged):
+            return choose_without(judged, self.asked)
+        return self._selected(judged, adaptive=False)
+
+    def _selected(self, judged: list[Candidate], adaptive: bool) -> Candidate | None:
         from vllm.platforms import current_platform
         from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
-        named = AttentionBackendEnum[self.asked.named] if self.asked.named else None
-        path = None
-        # A patched selector falls back to what it takes without adaptive verification.
-        for adaptive in (True, False) if self.asked.patched else (True,):
-            try:
-                path = current_platform.get_attn_backend_cls(
-                    named,
-                    attn_selector_config=self._selector_config(adaptive),
-                    num_heads=self.asked.num_heads if self.asked.mla else None,
-                )
-                break
-            except (ValueError, NotImplementedError):
-                continue
-        for each in judged if path else ():
+        try:
+            named = AttentionBackendEnum[self.asked.named] if self.asked.named else None
+            path = current_platform.get_attn_backend_cls(
+                named,
+                attn_selector_config=self._selector_config(adaptive),
+                num_heads=self.asked.num_heads if self.asked.mla else None,
+            )
+        except (ValueError, NotImplementedError):
+            return None
+        for each in judged:
             backend = backend_class(each.name, self._row(each.name), self.asked.gpu.platform)
             if path in (f"{backend.__module__}.{backend.__qualname__}", _path(each.name)):
                 return each

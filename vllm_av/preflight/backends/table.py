@@ -14,7 +14,7 @@ refuse with every reason.
 Rule: the answer is vLLM's; what it costs adaptive verification is for the rules to say.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vllm_av.preflight.backends.priorities import priorities
 from vllm_av.preflight.backends.query import Query, query
@@ -55,14 +55,14 @@ def answer(group: LayerGroup, asked: Query, version: str) -> LayerAnswer:
     if asked.model_named is not None:
         name = own.named(asked.model_named, asked)
         found = candidate(known.get(name), asked, version, name, ())
-        return LayerAnswer(group, found, (found,))
+        return LayerAnswer(group, found, (found,), found)
     order = priorities(asked, version == "0.32.0")
     if asked.named is not None and asked.named not in order:
         order = [*order, asked.named]
     judged = [_judged(known.get(name), asked, version, name) for name in order]
-    chosen = choose(judged, asked)
+    chosen, without = choose(judged, asked), choose_without(judged, asked)
     judged.sort(key=lambda each: each is not chosen)  # stable: the rest stays in its order
-    return LayerAnswer(group, chosen, (*judged, *_nameable(asked, version, order)))
+    return LayerAnswer(group, chosen, (*judged, *_nameable(asked, version, order)), without)
 
 
 def _nameable(asked: Query, version: str, order: list[str]) -> list[Candidate]:
@@ -101,6 +101,16 @@ def choose(judged: list[Candidate], asked: Query) -> Candidate | None:
         fit = [each for each in valid if each.suffices(asked.max_query_len)]
         valid = [*fit, *valid]
     return valid[0] if valid else None
+
+
+def choose_without(judged: list[Candidate], asked: Query) -> Candidate | None:
+    """The same with adaptive verification off."""
+    plain = [
+        replace(each, invalid=tuple(why for why in each.invalid if why != MISMATCH))
+        for each in judged
+    ]
+    found = choose(plain, replace(asked, patched=False))
+    return None if found is None else judged[plain.index(found)]
 
 
 def candidate(

@@ -46,13 +46,18 @@ def to_group(given: Mapping[str, Any]) -> LayerGroup:
 
 def to_answer(given: Mapping[str, Any]) -> LayerAnswer:
     """The same for an answer."""
-    candidates = tuple(to_candidate(each) for each in given["candidates"])
-    chosen = given["chosen"]
     return LayerAnswer(
-        to_group(given["group"]), None if chosen is None else to_candidate(chosen), candidates
+        group=to_group(given["group"]),
+        chosen=to_candidate(given["chosen"]),
+        candidates=tuple(map(_candidate, given["candidates"])),
+        without=to_candidate(given["without"]),
     )
 
 
-def to_candidate(given: Mapping[str, Any]) -> Candidate:
-    """The same for a candidate."""
+def to_candidate(given: Mapping[str, Any] | None) -> Candidate | None:
+    """The same for a candidate, or for none."""
+    return None if given is None else _candidate(given)
+
+
+def _candidate(given: Mapping[str, Any]) -> Candidate:
     return Candidate(**{**given, "invalid": tuple(given["invalid"])})
