@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.contract.checkpoints import CARRIED
+from tests.contract.checkpoints import DRAFTERS
 from vllm_av.drafters import SUPPORTED
 from vllm_av.preflight.reasons import ReasonCode as R
 
@@ -22,9 +22,10 @@ class Asked:
         target: of :data:`tests.contract.checkpoints.CONFIGS`.
         flags: beside the model and the speculative config.
         method: vLLM's; None leaves it out.
-        draft: of the same table; None takes the carried drafter of that method.
+        draft: of the same table; None takes SmolLM2's of that method.
         more: keys of the speculative config; None takes one out.
         refused: every reason that stands in the config itself.
+        worded: what vLLM's words say, where it calls the same by another name.
         versions: where that is so; the others start.
         environ: variables.
     """
@@ -36,12 +37,17 @@ class Asked:
     draft: str | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
     refused: frozenset[R] = frozenset()
+    worded: frozenset[R] = frozenset()
     versions: tuple[str, ...] = SUPPORTED
     environ: Mapping[str, str] = field(default_factory=dict)
 
-    def expected(self, version: str) -> frozenset[R]:
-        """The reasons of that release."""
-        return self.refused if version in self.versions else frozenset()
+    def expected(self, version: str, gpu: str) -> frozenset[R]:
+        """The reasons of that release on that GPU."""
+        if version not in self.versions:
+            return frozenset()
+        # The series lets the CPU do without graphs, and vLLM has no two batches at once there.
+        none = {R.GRAPHS} | ({R.RUNNER} if "--enable-dbo" in self.flags else set())
+        return self.refused - none if gpu == "cpu" else self.refused
 
     def argv(self, checkpoints: Mapping[str, Path]) -> tuple[str, ...]:
         """What follows ``vllm serve``."""
@@ -51,11 +57,10 @@ class Asked:
         }
         if self.method is not None:
             speculative["method"] = self.method
-        if self.draft is not None:
-            speculative["model"] = str(checkpoints[self.draft])
-        elif self.method in CARRIED:
-            speculative["model"] = str(CARRIED[self.method])
-        speculative |= {key: str(v) if isinstance(v, Path) else v for key, v in self.more.items()}
+        draft = self.draft or DRAFTERS.get(self.method or "")
+        if draft is not None:
+            speculative["model"] = str(checkpoints[draft])
+        speculative |= self.more
         asked = {key: value for key, value in speculative.items() if value is not None}
         model = str(checkpoints[self.target])
         return ("--model", model, "--speculative-config", json.dumps(asked), *self.flags)
@@ -65,12 +70,13 @@ def _refused(*codes: R) -> frozenset[R]:
     return frozenset(codes)
 
 
+_MASK = ("--return-sampling-mask", "--logprobs-mode", "processed_logprobs")
 _LLAMA: dict[str, Any] = {"target": "llama", "draft": "llama-eagle3"}
 _MIXTRAL: dict[str, Any] = {"target": "mixtral", "method": "draft_model", "draft": "mixtral-draft"}
 
 ASKED = (
-    *(Asked(method, method=method) for method in CARRIED),
-    Asked("method left out", method=None, more={"model": CARRIED["dspark"]}),
+    *(Asked(method, method=method) for method in DRAFTERS),
+    Asked("method left out", method=None, draft="smollm2-dspark"),
     Asked("graphs none", ("-cc.cudagraph_mode", "NONE"), refused=_refused(R.GRAPHS)),
     Asked("graphs piecewise", ("-cc.cudagraph_mode=PIECEWISE",), refused=_refused(R.GRAPHS)),
     Asked(
@@ -88,6 +94,13 @@ ASKED = (
     Asked("compilation mode 0", ("-cc.mode", "0")),
     Asked("lora", ("--enable-lora",), refused=_refused(R.LORA)),
     Asked("tensor parallel", ("-tp", "2"), **_LLAMA),
+    Asked(
+        "sampling sharded",
+        ("-tp", "2", "--enable-batch-sharded-sampling"),
+        refused=_refused(R.SHARDED_SAMPLING),
+        versions=("0.32.0",),
+        **_LLAMA,
+    ),
     Asked("pipeline parallel", ("-pp", "2"), refused=_refused(R.PIPELINE), **_LLAMA),
     Asked("data parallel", ("-dp", "2"), **_LLAMA),
     Asked("experts", **_MIXTRAL),
@@ -97,7 +110,7 @@ ASKED = (
         refused=_refused(R.ROUTED_EXPERTS),
         **_MIXTRAL,
     ),
-    Asked("sampling mask", ("--return-sampling-mask",), refused=_refused(R.SAMPLING_MASK)),
+    Asked("sampling mask", _MASK, refused=_refused(R.SAMPLING_MASK)),
     *(
         Asked(
             f"local argmax, {method}",
@@ -111,7 +124,12 @@ ASKED = (
     Asked("local argmax, dspark", method="dspark", more={"use_local_argmax_reduction": True}),
     Asked("V1", environ=V1, refused=_refused(R.RUNNER)),
     Asked("V2", environ={"VLLM_USE_V2_MODEL_RUNNER": "1"}),
-    Asked("parallel drafting", more={"parallel_drafting": True}, refused=_refused(R.RUNNER)),
+    Asked(
+        "parallel drafting",
+        more={"parallel_drafting": True},
+        refused=_refused(R.DRAFTER),
+        worded=_refused(R.RUNNER),
+    ),
     Asked("two batches at once", ("--enable-dbo",), refused=_refused(R.RUNNER)),
     Asked("no estimate", method="ngram", refused=_refused(R.DRAFTER)),
     Asked("few requests", ("--max-num-seqs", "64")),
@@ -130,7 +148,7 @@ ASKED = (
     ),
     Asked(
         "five faults",
-        ("--enable-lora", "--enforce-eager", "-pp", "2", "--return-sampling-mask"),
+        ("--enable-lora", "--enforce-eager", "-pp", "2", *_MASK),
         more={"use_local_argmax_reduction": True},
         refused=_refused(R.LORA, R.GRAPHS, R.PIPELINE, R.SAMPLING_MASK, R.LOCAL_ARGMAX),
         **_LLAMA,
@@ -154,6 +172,7 @@ IN_THE_CONFIG = frozenset(
         R.SAMPLING_MASK,
         R.LOCAL_ARGMAX,
         R.DRAFTER,
+        R.SHARDED_SAMPLING,
     }
 )
 """What vLLM can refuse without looking at a layer."""

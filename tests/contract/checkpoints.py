@@ -1,6 +1,6 @@
 """Targets and drafters as a check sees them: a ``config.json`` and a list of tensors, no weights.
 
-The values are those that the models were published with. Drafters of SmolLM2 are the carried ones.
+The values are those that the models were published with; drafters of SmolLM2 are the carried ones.
 """
 
 import json
@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 DATA = Path(__file__).parents[2] / "vllm_av/data"
-CARRIED = {
-    method: DATA / f"smollm2-{name}"
-    for method, name in {
-        "draft_model": "draft",
-        "eagle": "eagle",
-        "eagle3": "eagle3",
-        "dflash": "dflash",
-        "dspark": "dspark",
-    }.items()
+DRAFTERS = {
+    "draft_model": "smollm2-draft",
+    "eagle": "smollm2-eagle",
+    "eagle3": "smollm2-eagle3",
+    "dflash": "smollm2-dflash",
+    "dspark": "smollm2-dspark",
 }
 """vLLM's method -> a drafter for the target ``smollm2``."""
 
@@ -89,19 +86,23 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "rope_theta": 10000.0,
     },
 }
-_TENSORS = {
-    "llama-eagle3": ["d2t", "t2d", "fc.weight", "lm_head.weight", "norm.weight"],
-}
-_ANY = ["lm_head.weight", "model.embed_tokens.weight", "model.norm.weight"]
+_TENSORS = ["lm_head.weight", "model.embed_tokens.weight", "model.norm.weight"]
+_OF_DRAFTERS = ["d2t", "fc.weight", "lm_head.weight", "norm.weight"]
 
 
 def write(folder: Path) -> dict[str, Path]:
     """Write every checkpoint below ``folder``; name -> its folder."""
-    for name, config in CONFIGS.items():
+    carried = {
+        name: json.loads((DATA / name / "config.json").read_text()) for name in DRAFTERS.values()
+    }
+    for name, config in (CONFIGS | carried).items():
         own = folder / name
         own.mkdir()
         (own / "config.json").write_text(json.dumps(config))
-        tensors = _TENSORS.get(name, _ANY)
+        # As in the cache, where a carried drafter is given the target's rows for its vocabulary.
+        tensors = _OF_DRAFTERS if "draft_vocab_size" in config else _TENSORS
+        if config.get("enable_confidence_head"):
+            tensors = [*tensors, "confidence_head.proj.weight"]
         index = {"metadata": {}, "weight_map": dict.fromkeys(tensors, "model.safetensors")}
         (own / "model.safetensors.index.json").write_text(json.dumps(index))
-    return {name: folder / name for name in CONFIGS}
+    return {name: folder / name for name in CONFIGS | carried}

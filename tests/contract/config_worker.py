@@ -2,7 +2,8 @@
 
 Run by the Python of each supported vLLM: a JSON question on standard input, a JSON answer on
 standard output (:mod:`tests.contract.configs` asks). Everything that is decided is decided by
-vLLM's own code; only what a driver or a compiled extension would say is made up.
+vLLM's own code; only what a driver or a compiled extension would say is made up
+(:mod:`vllm_av.preflight.backends.pretend`).
 
 Rule: no file is written outside ``VLLM_CACHE_ROOT``, and no weight is needed.
 """
@@ -10,77 +11,26 @@ Rule: no file is written outside ``VLLM_CACHE_ROOT``, and no weight is needed.
 import json
 import os
 import sys
-import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
+
+from vllm_av.preflight.backends import gpus
+from vllm_av.preflight.backends.pretend import pretend
 
 
-def pretend(major: int, minor: int) -> None:
-    """Make vLLM believe in a CUDA GPU of this capability; before anything of it is imported."""
-    sys.modules["vllm._C_stable_libtorch"] = types.ModuleType("vllm._C_stable_libtorch")
-    sys.modules["vllm.vllm_flash_attn"] = _Extension("vllm.vllm_flash_attn")
-    sys.modules["vllm.vllm_flash_attn.flash_attn_interface"] = _Extension("flash_attn_interface")
-    import vllm.platforms as platforms
-    from vllm.platforms.cuda import NonNvmlCudaPlatform
-    from vllm.platforms.interface import DeviceCapability
+def take_for(gpu: str, memory: int) -> None:
+    """Let vLLM take this machine for one with such GPUs; before anything of it is imported.
 
-    class Pretended(NonNvmlCudaPlatform):
-        @classmethod
-        def get_device_capability(cls, device_id: int = 0) -> Any:
-            return DeviceCapability(major, minor)
-
-        @classmethod
-        def has_device_capability(cls, capability: Any, device_id: int = 0) -> bool:
-            least = capability if isinstance(capability, tuple) else divmod(capability, 10)
-            return (major, minor) >= tuple(least)
-
-        @classmethod
-        def get_device_name(cls, device_id: int = 0) -> str:
-            return f"NVIDIA sm{major}{minor}"
-
-        @classmethod
-        def get_device_total_memory(cls, device_id: int = 0) -> int:
-            return 80 << 30
-
-        @classmethod
-        def get_cuda_runtime_major(cls) -> int:
-            return 13
-
-        @classmethod
-        def num_compute_units(cls, device_id: int = 0) -> int:
-            return 132
-
-        @classmethod
-        def is_integrated_gpu(cls, device_id: int = 0) -> bool:
-            return False
-
-        @classmethod
-        def device_count(cls) -> int:
-            return 8
-
-    platforms._current_platform = Pretended()
-    import vllm._custom_ops as ops
-
-    for name in dir(ops):
-        if "supports" in name or "supported" in name:
-            setattr(ops, name, lambda *args, **options: True)
+    Args:
+        memory: of each, in GiB: vLLM's defaults hang on it.
+    """
+    pretend(gpus.named(gpu), memory << 30)
     from vllm.model_executor.models import registry
 
     # A child process would see the machine as it is.
     registry._run_in_subprocess = lambda function: function()
     registry._LazyRegisteredModel._save_modelinfo_to_cache = lambda *args: None
-
-
-class _Extension(types.ModuleType):
-    """Any name is a function that says that all is supported, as FlashAttention's helpers do."""
-
-    __path__: ClassVar[list[str]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return lambda *args, **options: None if "reason" in name else True
 
 
 def settle(argv: list[str], environ: dict[str, str]) -> Any:
@@ -102,10 +52,12 @@ def settle(argv: list[str], environ: dict[str, str]) -> Any:
 def settled(config: Any) -> dict[str, Any]:
     """Of a config what a check has to know before."""
     speculative = config.speculative_config
+    mode = config.compilation_config.cudagraph_mode.name
+    largest = config.compilation_config.max_cudagraph_capture_size
     return {
         "runner": "v2" if config.use_v2_model_runner else "v1",
-        "cudagraph_mode": config.compilation_config.cudagraph_mode.name,
-        "max_capture_size": config.compilation_config.max_cudagraph_capture_size or 0,
+        "cudagraph_mode": mode,
+        "max_capture_size": 0 if mode == "NONE" else largest,
         "max_num_seqs": config.scheduler_config.max_num_seqs,
         "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,
         "method": speculative and speculative.method,
@@ -187,7 +139,7 @@ def main() -> None:
     question = json.load(sys.stdin)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # vLLM writes its log to standard output
-    pretend(*question["capability"])
+    take_for(question["gpu"], question["memory"])
     json.dump([answer(case) for case in question["cases"]], answers)
     answers.close()
 

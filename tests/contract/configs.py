@@ -15,6 +15,9 @@ from typing import Any
 from tests.contract import config_worker
 from tests.contract.vllm_source import tree_of
 
+MEMORY = {"a100": 80, "h100": 80, "b200": 180, "rtx5090": 32, "mi300x": 192, "xpu": 24, "cpu": 64}
+"""GPU -> what it is sold with, in GiB."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -46,10 +49,12 @@ class Outcome:
     settled: Mapping[str, Any] | None
 
 
-def ask(
-    version: str, capability: tuple[int, int], cases: Sequence[Case], cache: Path
-) -> list[Outcome]:
-    """Ask the vLLM of that version; ``cache`` is a folder for what it keeps."""
+def ask(version: str, gpu: str, cases: Sequence[Case], cache: Path) -> list[Outcome]:
+    """Ask the vLLM of that version; ``cache`` is a folder for what it keeps.
+
+    Args:
+        gpu: of :data:`MEMORY`.
+    """
     python = tree_of(version).parents[3] / "bin/python"
     environ = {
         **os.environ,
@@ -59,7 +64,8 @@ def ask(
         "VLLM_NO_USAGE_STATS": "1",
     }
     question = {
-        "capability": capability,
+        "gpu": gpu,
+        "memory": MEMORY[gpu],
         "cases": [
             {"argv": each.argv, "environ": {**each.environ}, "backends": {**each.backends}}
             for each in cases

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vllm_av.drafters import SUPPORTED
-from vllm_av.preflight.reasons import ReasonCode
+from vllm_av.preflight.reasons import ReasonCode as R
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Quote:
         late: whether vLLM says it when the target's weights are loaded, not before.
     """
 
-    code: ReasonCode
+    code: R
     words: str
     file: str
     function: str
@@ -36,52 +36,59 @@ _MANAGER = "v1/worker/gpu/spec_decode/adaptive_verification.py"
 
 QUOTES = (
     Quote(
-        ReasonCode.RUNNER,
+        R.RUNNER,
         "adaptive draft verification",
         _CONFIG,
         "_get_v1_model_runner_unsupported_features",
     ),
     Quote(
-        ReasonCode.LORA,
+        R.SHARDED_SAMPLING,
+        "it does not yet work with adaptive verification",
+        _CONFIG,
+        "_validate_batch_sharded_sampling",
+        versions=("0.32.0",),
+    ),
+    Quote(
+        R.LORA,
         "Adaptive verification is not currently compatible with LoRA",
         _CONFIG,
         "_validate_adaptive_verification",
     ),
     Quote(
-        ReasonCode.GRAPHS,
+        R.GRAPHS,
         "Adaptive verification requires full CUDA graphs. Use cudagraph mode FULL, "
         "FULL_DECODE_ONLY, or FULL_AND_PIECEWISE, or disable adaptive verification.",
         _CONFIG,
         "_validate_adaptive_verification",
     ),
     Quote(
-        ReasonCode.PIPELINE,
+        R.PIPELINE,
         "Adaptive verification is not currently compatible with pipeline parallelism",
         _CONFIG,
         "_validate_adaptive_verification",
     ),
     Quote(
-        ReasonCode.ROUTED_EXPERTS,
+        R.ROUTED_EXPERTS,
         "--enable-return-routed-experts is incompatible with adaptive speculative verification.",
         _CONFIG,
         "_verify_aux_output_compatibility",
     ),
     Quote(
-        ReasonCode.SAMPLING_MASK,
+        R.SAMPLING_MASK,
         "sampling distribution replay with speculative decoding requires fixed verification "
         "boundaries; disable adaptive verification",
         _CONFIG,
         "_verify_sampling_replay_config",
     ),
     Quote(
-        ReasonCode.LOCAL_ARGMAX,
+        R.LOCAL_ARGMAX,
         "Adaptive verification estimates per-position acceptance from the draft logits, which "
         "use_local_argmax_reduction never materializes. Disable one of them.",
         "config/speculative.py",
         "__post_init__",
     ),
     Quote(
-        ReasonCode.LOCAL_ARGMAX,
+        R.LOCAL_ARGMAX,
         "Adaptive verification without a confidence head estimates per-position acceptance from "
         "the draft logits, which use_local_argmax_reduction never materializes.",
         "v1/worker/gpu/spec_decode/speculator.py",
@@ -89,14 +96,14 @@ QUOTES = (
         late=True,
     ),
     Quote(
-        ReasonCode.LENS,
+        R.LENS,
         "attention backend does not support. Pass enable_adaptive_verification=false",
         _MANAGER,
         "maybe_create_adaptive_verification_manager",
         late=True,
     ),
     Quote(
-        ReasonCode.VARLEN,
+        R.VARLEN,
         "Adaptive verification replays decode cudagraphs whose per-request query lengths vary up "
         "to ",
         _MANAGER,
@@ -106,12 +113,18 @@ QUOTES = (
 )
 
 
-def quoted(message: str, version: str) -> set[ReasonCode]:
+OF_THE_SERIES = (
+    (R.DRAFTER, "Adaptive verification trims drafts by an estimate of their acceptance, which "),
+    (R.RUNNER, "Model Runner V1 does not support it; "),
+)
+"""What only the series says: the releases let the first pass, and word the second otherwise."""
+
+
+def quoted(message: str, version: str) -> set[R]:
     """The codes of what a message of vLLM says."""
+    words = [(quote.code, quote.words) for quote in QUOTES if version in quote.versions]
     plain = " ".join(message.split())
-    return {
-        quote.code for quote in QUOTES if version in quote.versions and quote.words.strip() in plain
-    }
+    return {code for code, text in (*words, *OF_THE_SERIES) if text.strip() in plain}
 
 
 def messages(source: bytes, function: str) -> Iterator[str]:

@@ -8,17 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.asked_configs import ASKED, Asked
+from tests.contract.asked_configs import ASKED, IN_THE_CONFIG, Asked
 from tests.contract.checkpoints import write
-from tests.contract.configs import Case, Outcome, ask
+from tests.contract.configs import MEMORY, Case, Outcome, ask
 from tests.contract.quotes import QUOTES, Quote, messages, quoted
 from tests.contract.vllm_source import tree_of
 from vllm_av.drafters import SUPPORTED
 from vllm_av.patching.tree import Source, find_tree
 from vllm_av.patching.verify import tree_source
+from vllm_av.preflight.check import Answer, Ways, check
+from vllm_av.preflight.question import Question
+from vllm_av.preflight.reasons import Verdict, Weight
 
 WORDED = [(quote, version) for quote in QUOTES for version in quote.versions]
-H100 = (9, 0)
 
 
 def _id(each: object) -> str:
@@ -36,17 +38,30 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return write(tmp_path_factory.mktemp("checkpoints"))
 
 
-@pytest.fixture(scope="module", params=SUPPORTED)
+Answers = tuple[str, str, dict[str, Outcome]]
+"""A version, a GPU, and what that vLLM answers on that GPU to each case."""
+
+_WIDE = [
+    pytest.param(("0.33.0", gpu), marks=pytest.mark.full)
+    for gpu in ("a100", "rtx5090", "mi300x", "xpu", "cpu")
+]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[*((version, "h100") for version in SUPPORTED), ("0.33.0", "b200"), *_WIDE],
+    ids=lambda each: "-".join(each),
+)
 def vllm(
     request: pytest.FixtureRequest,
     checkpoints: dict[str, Path],
     tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[str, dict[str, Outcome]]:
-    """A version, and its answer to each case."""
+) -> Answers:
+    version, gpu = request.param
     cases = [Case(each.argv(checkpoints), each.environ) for each in ASKED]
-    answers = ask(request.param, H100, cases, tmp_path_factory.mktemp("cache"))
+    answers = ask(version, gpu, cases, tmp_path_factory.mktemp("cache"))
     named = zip((each.name for each in ASKED), answers, strict=True)
-    return request.param, dict(named)
+    return version, gpu, dict(named)
 
 
 @pytest.mark.parametrize(("quote", "version"), WORDED, ids=_id)
@@ -59,20 +74,60 @@ def test_vllm_words_its_refusals_so(
 
 
 @pytest.mark.parametrize("asked", ASKED, ids=_id)
-def test_vllm_refuses_what_is_to_be_refused(
-    asked: Asked, vllm: tuple[str, dict[str, Outcome]]
-) -> None:
-    version, answers = vllm
-    answer, expected = answers[asked.name], asked.expected(version)
+def test_vllm_refuses_what_is_to_be_refused(asked: Asked, vllm: Answers) -> None:
+    version, gpu, answers = vllm
+    answer, expected = answers[asked.name], asked.expected(version, gpu)
     if not expected:
         assert answer.refusal is None
         assert answer.settled is not None
         assert answer.settled["adaptive"]
         return
     assert answer.refusal is not None
-    told = quoted(answer.refusal, version)
-    assert told, answer.refusal
-    assert told <= expected
+    # All at once, as the series has it; a release tells the first.
+    assert quoted(answer.refusal, version) == (asked.worded or expected), answer.refusal
+
+
+@pytest.mark.parametrize("gpu", MEMORY)
+@pytest.mark.parametrize("version", SUPPORTED)
+@pytest.mark.parametrize("asked", ASKED, ids=_id)
+def test_the_check_tells_it_before_and_all_at_once(
+    asked: Asked, version: str, gpu: str, checkpoints: dict[str, Path]
+) -> None:
+    answer = _checked(asked, version, gpu, checkpoints)
+    told = {reason.code for reason in answer.reasons if reason.weight is Weight.REFUSAL}
+    assert told & IN_THE_CONFIG == asked.expected(version, gpu)
+    if not told - IN_THE_CONFIG:
+        assert answer.verdict is (Verdict.NO if told else Verdict.YES)
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=_id)
+def test_the_check_settles_what_vllm_settles(
+    asked: Asked, vllm: Answers, checkpoints: dict[str, Path]
+) -> None:
+    version, gpu, answers = vllm
+    settled = answers[asked.name].settled
+    if settled is None:
+        assert asked.expected(version, gpu)
+        return
+    setup = _checked(asked, version, gpu, checkpoints).asked.setup
+    assert {
+        "runner": setup.runner or "v2",
+        "cudagraph_mode": setup.cudagraph_mode,
+        "max_capture_size": setup.max_capture_size,
+        "max_num_seqs": setup.max_num_seqs,
+        "max_num_batched_tokens": setup.max_num_batched_tokens,
+        "method": setup.draft.method,
+        "num_speculative_tokens": setup.draft.num_speculative_tokens,
+        "dtype": setup.target.dtype,
+        "vocab_size": setup.target.vocab_size,
+        "adaptive": True,
+    } == settled
+
+
+def _checked(asked: Asked, version: str, gpu: str, checkpoints: dict[str, Path]) -> Answer:
+    environment = dict(asked.environ)
+    question = Question(asked.argv(checkpoints), gpu=gpu, vllm=version, environment=environment)
+    return check(question, Ways.TABLE)
 
 
 def test_every_early_refusal_is_asked_for() -> None:
