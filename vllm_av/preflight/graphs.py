@@ -107,7 +107,7 @@ def settle(flags: Flags, environment: Mapping[str, str], gpu: Gpu | None, expert
             "the V2 runner has no graphs beside torch.compile's own mode",
         )
     if compilation == VLLM_COMPILE:
-        override(*_split(flags, config, now()))
+        override(*_split(flags, config, now(), gpu))
     if (
         flags.get("all2all_backend") == "deepep_high_throughput"
         and experts
@@ -122,13 +122,19 @@ def settle(flags: Flags, environment: Mapping[str, str], gpu: Gpu | None, expert
     return Graphs(mode, asked, compilation, place)
 
 
-def _split(flags: Flags, config: Mapping[str, Any], mode: str) -> tuple[str, str | None, str]:
-    """``CompilationConfig.set_splitting_ops_for_v1``."""
+def _split(
+    flags: Flags, config: Mapping[str, Any], mode: str, gpu: Gpu | None
+) -> tuple[str, str | None, str]:
+    """``CompilationConfig.set_splitting_ops_for_v1``.
+
+    PIECEWISE stays: adaptive verification is refused before vLLM comes to this step.
+    """
     passes = config.get("pass_config")
     fused = isinstance(passes, Mapping) and passes.get("fuse_attn_quant") is True
+    fused = fused and (gpu is None or gpu.platform in ("cuda", "rocm"))
     whole = fused and not config.get("use_inductor_graph_partition")
     splits = config.get("splitting_ops")
-    if whole and splits is None and mode in _WITHOUT_PIECEWISE:
+    if whole and splits is None and mode == FULL_AND_PIECEWISE:
         why = "fuse_attn_quant leaves nothing to split the graphs at"
         return FULL, flags.place("compilation_config", "pass_config"), why
     if not whole and splits == []:

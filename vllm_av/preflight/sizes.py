@@ -7,9 +7,11 @@ Rule: as ``EngineArgs.get_batch_defaults`` and ``VllmConfig._set_cudagraph_sizes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from vllm_av.preflight.backends.gpus import rocm_target
 from vllm_av.preflight.facts import Gpu
 
-_MEMORY = {(9, 0): 80, (9, 4): 192, (9, 5): 288, (10, 0): 180, (10, 3): 270, (11, 0): 122}
+_CUDA = {(9, 0): 80, (10, 0): 180, (10, 3): 270, (11, 0): 122}
+_ROCM = {"gfx942": 192, "gfx950": 288, "gfx1250": 432}
 """GiB, of the smallest GPU of that capability; what is not listed has less than 70."""
 _LARGE_OF_ITS_KIND = ("rtxpro6000", "a800")
 
@@ -67,11 +69,9 @@ def _memory(gpu: Gpu | None) -> int:
     name = "".join(char for char in gpu.name.lower() if char.isalnum())
     if any(large in name for large in _LARGE_OF_ITS_KIND):
         return 80
-    if gpu.platform == "rocm" and gpu.major != 9:
-        return 0
-    if gpu.platform == "cuda" and (gpu.major, gpu.minor) in ((9, 4), (9, 5)):
-        return 0
-    return _MEMORY.get((gpu.major, gpu.minor), 0)
+    if gpu.platform == "rocm":
+        return _ROCM.get(rocm_target(gpu), 0)
+    return _CUDA.get((gpu.major, gpu.minor), 0)
 
 
 def capture_size(

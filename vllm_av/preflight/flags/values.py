@@ -26,6 +26,13 @@ def read(given: Given) -> Any:
     Raises:
         CheckError: ``AV-QUESTION-FLAG``.
     """
+    if given.keys and given.name not in OBJECTS:
+        raise CheckError(
+            Code.QUESTION_FLAG,
+            given=f"{given.written} gives a key of a flag that has none",
+            allowed=f"keys of {', '.join(f'--{name}' for name in sorted(OBJECTS))}",
+            fix="remove what follows the point",
+        )
     return LOOKED_AT[given.name](given)
 
 

@@ -91,4 +91,5 @@ def _all(
     yield from found
     yield from block(setup, {reason.code for reason in found})
     yield from layers(setup, answers)
+    yield from fast_paths.other_backend(setup, answers)
     yield from about_flashinfer(setup, answers, flashinfer)

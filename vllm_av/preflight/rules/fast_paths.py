@@ -3,10 +3,12 @@
 Rule: only where the path would be taken without it, as far as the setup shows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from vllm_av.preflight.capabilities import LayerAnswer
 from vllm_av.preflight.facts import LayerKind, Setup
 from vllm_av.preflight.reasons import Reason, ReasonCode
+from vllm_av.preflight.rules.layers import describe
 from vllm_av.preflight.rules.words import SPEC, caution
 
 _WITHOUT = "0.32."
@@ -69,6 +71,23 @@ def indexer(setup: Setup) -> Iterator[Reason]:
             setup,
             f"the sparse indexer's decode of {setup.max_query_len} queries at once",
             "indexer.py:_use_flattening",
+        )
+
+
+def other_backend(setup: Setup, answers: Sequence[LayerAnswer]) -> Iterator[Reason]:
+    """A patched selector passes over vLLM's first choice where that does not suffice."""
+    for answer in answers:
+        chosen, first = answer.chosen, answer.without
+        if chosen is None or first is None or chosen.name == first.name:
+            continue
+        yield caution(
+            ReasonCode.FAST_PATH,
+            asked=f"{describe(answer.group)} through {first.name}, vLLM's own first choice here",
+            found=f"it cannot verify trimmed drafts; vLLM takes {chosen.name} instead",
+            where=answer.group.where,
+            fix="compare the two with traffic of your own: without adaptive verification "
+            f"{first.name} stays",
+            source=first.source,
         )
 
 

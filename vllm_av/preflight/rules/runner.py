@@ -50,7 +50,8 @@ def batch_overlap(setup: Setup) -> Iterator[Reason]:
     """DBO and speculative decoding exclude each other in V2."""
     if setup.gpu is not None and setup.gpu.platform == "cpu":
         return  # vLLM switches it off there, with a warning
-    dbo = setup.features.get("enable_dbo")
+    cpu = setup.gpu is not None and setup.gpu.platform == "cpu"  # which switches it off
+    dbo = setup.features.get("enable_dbo") and not cpu
     if dbo or setup.features.get("ubatch_size", 0) > 1:
         name = "enable_dbo" if dbo else "ubatch_size"
         changes = [flag("enable-dbo")] if dbo else []

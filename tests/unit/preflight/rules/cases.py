@@ -202,6 +202,7 @@ CASES = (
         target="deepseek-v3.2",
         environment={"VLLM_MOE_SKIP_PADDING": "0"},
     ),
+    Case("a slower backend", (C.FAST_PATH,), K, gpu="a100"),
     Case("no GPU", (C.GPU,), U, gpu="auto"),
     Case("an unknown model", (C.MODEL,), U, target="unheard-of"),
     Case("Ray", (C.ELSEWHERE,), U, (*FEW, "--distributed-executor-backend", "ray"), gpu="auto"),
