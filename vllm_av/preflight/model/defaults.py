@@ -61,6 +61,11 @@ def _full_every(step: int, *names: str, sliding: str = SLIDING) -> Callable[[Fie
     return pattern
 
 
+def _alike(kind: str) -> Callable[[Fields], list[str]]:
+    """All of one type."""
+    return lambda text: [kind] * shape.layers(text)
+
+
 def _full_first(text: Fields) -> list[str]:
     """The first of every four layers is full."""
     return [SLIDING if index % 4 else FULL for index in range(shape.layers(text))]
@@ -96,7 +101,9 @@ _PATTERNS: Mapping[str, Callable[[Fields], list[str]]] = {
     "gemma4_text": _full_every(6),
     "gemma4_unified_text": _full_every(6),
     "granite_swa": _full_first,
+    "granitemoehybrid": _alike("linear_attention"),
     "granitemoe_swa": _full_first,
+    "mellum": _alike(FULL),
     "muse_glimmer_text": _full_from_the_end,
     "olmo3": _full_every(4),
     "olmo_hybrid": _full_every(4, sliding="linear_attention"),

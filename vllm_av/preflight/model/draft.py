@@ -115,7 +115,7 @@ def _count(given: int | None, method: str, what: Drafted, text: Fields) -> int:
     natural = what.predicts
     if method == "dspark":
         natural = text.optional("block_size", "dspark_block_size", most=MOST_TOKENS)
-    if given is None and not natural:
+    if given is None and (not natural or method == "mtp"):  # of mtp vLLM wants it written
         raise CheckError(
             Code.QUESTION_SPEC,
             given="the speculative config has no num_speculative_tokens, and the drafter's "

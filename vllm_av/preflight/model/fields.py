@@ -17,6 +17,10 @@ MOST_SIZE = 1 << 20  # of a head, or of a hidden state
 MOST_TOKENS = 1 << 31
 
 
+class NotSaidError(Exception):
+    """A config does not say its layers, which vLLM takes from elsewhere."""
+
+
 @dataclass(frozen=True)
 class Fields:
     """An object of a config.

@@ -8,7 +8,7 @@ from typing import Any
 
 from vllm_av.preflight.facts import LayerGroup, LayerKind
 from vllm_av.preflight.model import attention, latent, shape
-from vllm_av.preflight.model.fields import MOST_LAYERS, MOST_SIZE, Fields
+from vllm_av.preflight.model.fields import MOST_LAYERS, MOST_SIZE, Fields, NotSaidError
 
 _MAMBA = ("mamba", "mamba2", "M", "linear_attention")
 _ATTENTION = ("attention", "*", "full_attention")
@@ -175,4 +175,4 @@ def _pattern(text: Fields, *names: str) -> Sequence[Any]:
             return value[:MOST_LAYERS]
         if value is not None:
             return (text.items(name) or ())[:MOST_LAYERS]
-    raise text.wrong(text.where(*names), "not there", "a pattern of the layers' kinds")
+    raise NotSaidError

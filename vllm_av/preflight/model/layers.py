@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vllm_av.preflight.facts import LayerGroup, LayerKind
 from vllm_av.preflight.model import catalogue, shape
-from vllm_av.preflight.model.fields import Fields
+from vllm_av.preflight.model.fields import Fields, NotSaidError
 
 _PREFIX_TYPES = frozenset({"bagel", "gemma3", "molmo2", "moondream3", "paligemma"})
 _VISION_TYPES = frozenset({"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"})
@@ -27,7 +27,10 @@ def groups(architecture: str, whole: Fields, text: Fields) -> tuple[LayerGroup, 
     rule = catalogue.rule(architecture, text)
     if rule is None:
         return ()
-    found = shape.gathered(rule(text))
+    try:
+        found = shape.gathered(rule(text))
+    except NotSaidError:
+        return ()
     if not mm_prefix(whole, text):
         return found
     # vLLM asks it of every layer that goes through its selector with keys and values of its own.

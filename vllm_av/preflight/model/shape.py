@@ -21,7 +21,7 @@ _HEADS = ("num_attention_heads", "n_head", "n_heads")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
-_FALCON = ("falcon", "RefinedWeb", "RefinedWebModel")
+_SHARING = ("falcon", "RefinedWeb", "RefinedWebModel", "gpt_bigcode")
 
 
 def layers(text: Fields) -> int:
@@ -36,7 +36,7 @@ def heads(text: Fields) -> int:
 
 def kv_heads(text: Fields) -> int:
     """Key-value heads of a layer, of the whole model."""
-    if text.get("model_type") in _FALCON and not text.flag("new_decoder_architecture"):
+    if text.get("model_type") in _SHARING and not text.flag("new_decoder_architecture"):
         if text.flag("multi_query"):
             return 1
     elif text.get("model_type") == "dbrx" and (section := text.section("attn_config")):
@@ -58,6 +58,9 @@ def head_size(text: Fields) -> int:
 
 def experts(text: Fields) -> int:
     """Routed experts of a layer, 0 without."""
+    pattern = text.get("hybrid_override_pattern")
+    if isinstance(pattern, str) and "E" not in pattern:
+        return 0  # a model of Nemotron's kind without such layers, whatever its class says
     value = text.get(*_EXPERTS)
     if isinstance(value, list | tuple) and value:  # one for each kind of token, all the same
         text = text.replaced(**{name: value[0] for name in _EXPERTS if name in text})
