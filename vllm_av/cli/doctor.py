@@ -8,6 +8,7 @@ import typer
 from vllm_av import __version__
 from vllm_av.cli.output import EXIT_NO, emit
 from vllm_av.doctor import Report, examine
+from vllm_av.doctor.servers import running
 from vllm_av.doctor.settings import plain
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -15,10 +16,21 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def doctor(
+    ask_vllm: Annotated[
+        bool,
+        typer.Option(
+            help="Let vLLM's own classes judge the running servers, which takes seconds each; "
+            "else the tables of this package do."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say what is installed here and what is wrong with it; exit 1 if something is."""
-    report = examine()
+    """Say what is installed here and what is wrong with it; exit 1 if something is.
+
+    Servers of this user that run now are put to the check; what it says of them changes no exit
+    code.
+    """
+    report = examine(running=running(), ask_vllm=ask_vllm)
     emit(report.as_dict(), as_json=as_json, text=lambda: _print(report))
     if not report.healthy:
         raise typer.Exit(EXIT_NO)
@@ -58,10 +70,29 @@ def _print(report: Report) -> None:
     _rows("", (f"{b.name} ({b.dist}): active: {b.active}, {b.why}" for b in report.backends))
     _section("attention backends, by kind of layers")
     _rows("", report.attention, nothing="not known: no vLLM, or no GPU that it would run on")
+    _row("flashinfer", _flashinfer(report))
+    _section("running servers, by `vllm-av check`")
+    for server in report.servers:
+        _row("", str(server))
+        for line in server.lines:
+            _row("", f"  {line}")
+    for process in report.titled:
+        _row("", f"process {process.pid}: {process.title}: no `vllm serve` of this user started it")
+    if not (report.servers or report.titled):
+        _row("", "none")
     _section("settings")
     _rows("", (f"{name}={value}" for name, value in report.settings.items()))
     _section("findings")
     _rows("", report.findings, nothing="nothing is wrong")
+
+
+def _flashinfer(report: Report) -> str:
+    found = report.flashinfer
+    if found.version is None:
+        return "not installed"
+    takes = {True: "takes", False: "does not take", None: "may or may not take"}
+    kernel = f"; decodes with {report.decode_kernel} here" if report.decode_kernel else ""
+    return f"{found.version}, {takes[found.takes_lengths]} queries of several lengths{kernel}"
 
 
 def _section(title: str) -> None:

@@ -20,8 +20,12 @@ from vllm_av.doctor.findings import (
 )
 from vllm_av.doctor.machine import Machine, look
 from vllm_av.doctor.patches import Patches, find_patches, read_patches, served
+from vllm_av.doctor.servers import Running, Titled
 from vllm_av.doctor.settings import settings
+from vllm_av.doctor.verdicts import Judged, judge
 from vllm_av.environment import COMPANIONS
+from vllm_av.preflight.backends.flashinfer import DISTRIBUTION, FlashInfer, decode_kernel
+from vllm_av.preflight.backends.flashinfer import installed as find_flashinfer
 
 PACKAGES = (
     "torch",
@@ -49,8 +53,13 @@ class Report:
     plugins: tuple[Plugin, ...]
     backends: tuple[Backend, ...]
     attention: tuple[Attention, ...]
+    flashinfer: FlashInfer
+    decode_kernel: str | None
+    """The one that FlashInfer would pick on this machine's GPU; None where it has none."""
     patches: Patches
     settings: dict[str, str]
+    servers: tuple[Judged, ...]
+    titled: tuple[Titled, ...]
     findings: tuple[Finding, ...]
 
     @property
@@ -79,6 +88,9 @@ class Report:
             "plugins": [asdict(plugin) for plugin in self.plugins],
             "triton_backends": [asdict(backend) for backend in self.backends],
             "attention": [asdict(layers) for layers in self.attention],
+            "flashinfer": asdict(self.flashinfer) | {"decode_kernel": self.decode_kernel},
+            "servers": [asdict(server) for server in self.servers],
+            "other_engines": [asdict(process) for process in self.titled],
             "settings": self.settings,
         }
 
@@ -88,12 +100,22 @@ def examine(
     machine: Machine | None = None,
     installed: Installed | None = None,
     patches: Patches | None = None,
+    running: Running | None = None,
+    *,
+    ask_vllm: bool = False,
 ) -> Report:
-    """Look at this environment; each argument stands in for what would be looked up."""
+    """Look at this environment; each argument stands in for what would be looked up.
+
+    Args:
+        running: the servers to judge; none without it.
+        ask_vllm: whether vLLM's own classes may be asked about them, which takes seconds each.
+    """
     environ = os.environ if environ is None else environ
     machine = machine or look()
     installed = installed or scan()
     patches = patches or read_patches()
+    running = running or Running()
+    gpu = gpu_of(machine, installed, environ)
     findings = (
         *find_vllm(installed, served()),
         *find_patches(patches),
@@ -107,8 +129,17 @@ def examine(
         installed=installed,
         plugins=tuple(installed.plugins(PLUGIN_GROUPS)),
         backends=tuple(backends(installed, machine, environ)),
-        attention=attention(gpu_of(machine, installed, environ), installed, patches),
+        attention=attention(gpu, installed, patches),
+        flashinfer=_flashinfer(installed),
+        decode_kernel=decode_kernel(gpu) if gpu else None,
         patches=patches,
         settings=settings(environ),
+        servers=tuple(judge(server, installed, ask_vllm=ask_vllm) for server in running.servers),
+        titled=running.titled,
         findings=findings,
     )
+
+
+def _flashinfer(installed: Installed) -> FlashInfer:
+    dist = installed.dists.get(DISTRIBUTION)
+    return find_flashinfer([str(dist.location)]) if dist else FlashInfer(None, None, None)

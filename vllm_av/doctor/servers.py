@@ -28,7 +28,7 @@ class Server:
 
     Args:
         pid: of the process that was started.
-        arguments: what follows ``vllm serve``.
+        arguments: what follows ``vllm serve``; a key to an API may be among it.
         folder: the working folder, for relative paths.
         python: its interpreter, as called.
         environ: its variables, as they were when it was started.
@@ -36,7 +36,7 @@ class Server:
     """
 
     pid: int
-    arguments: tuple[str, ...]
+    arguments: tuple[str, ...] = field(repr=False)
     folder: Path
     python: str
     environ: Mapping[str, str] = field(repr=False)

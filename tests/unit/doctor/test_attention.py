@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +86,24 @@ def test_nothing_is_told_without_vllm_or_a_gpu(make: Make, look: Look, machine: 
     make("vllm", "0.33.0")
     assert _layers(look, machine) == {}
     assert _layers(look, machine, H100)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "takes"),
+    [("query, max_q_len=None, cum_seq_lens_q=None", True), ("query, q_len_per_req=1", False)],
+)
+def test_flashinfer_is_read_where_it_is_installed(
+    arguments: str, takes: bool, make: Make, look: Look, site: Path, machine: Machine
+) -> None:
+    make("vllm", "0.33.0")
+    make("flashinfer-python", "0.7.2")
+    (site / "flashinfer").mkdir()
+    source = f"def trtllm_batch_decode_with_kv_cache({arguments}):\n    pass\n"
+    (site / "flashinfer/decode.py").write_text(source)
+    report = examine({}, replace(machine, gpus=(B200,)), look(), APPLIED)
+    assert report.as_dict()["flashinfer"] == {
+        "version": "0.7.2",
+        "takes_lengths": takes,
+        "source": "flashinfer/decode.py:1",
+        "decode_kernel": "trtllm-gen",
+    }
