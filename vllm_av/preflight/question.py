@@ -13,6 +13,7 @@ from vllm_av.config.block import BLOCK
 from vllm_av.config.text import shown
 from vllm_av.config.whole import FLAG, key_meant, switched_on
 from vllm_av.errors import CheckError, Code
+from vllm_av.preflight.backend_names import backend_per_kind, one_backend
 from vllm_av.preflight.backends import gpus
 from vllm_av.preflight.facts import Gpu, Setup
 from vllm_av.preflight.flags import Flags, parse
@@ -138,8 +139,8 @@ def ask(question: Question) -> Asked:
         draft=draft,
         gpu=gpu,
         speculative=spec,
-        attention_backend=_backend(flags, attention),
-        backend_per_kind=_per_kind(attention),
+        attention_backend=one_backend(flags, attention, vllm.version),
+        backend_per_kind=backend_per_kind(flags, attention, vllm.version),
         cudagraph_mode=graphs.mode,
         max_capture_size=0
         if graphs.mode == NONE
@@ -242,26 +243,6 @@ def _executor(flags: Flags) -> str:
     named: str | None = flags.get("distributed_executor_backend")
     many = flags.get("tensor_parallel_size", 1) * flags.get("pipeline_parallel_size", 1) > 1
     return named or ("mp" if many else "uni")
-
-
-def _backend(flags: Flags, attention: Mapping[str, Any]) -> str | None:
-    flag, key = flags.get("attention_backend"), attention.get("backend")
-    if flag is not None and key is not None:
-        raise CheckError(
-            Code.QUESTION_FLAG,
-            given="--attention-backend and backend in --attention-config are both given",
-            allowed="one of the two",
-            fix="remove one",
-        )
-    name = flag if flag is not None else key
-    return None if name is None or str(name).lower() == "auto" else str(name).upper()
-
-
-def _per_kind(attention: Mapping[str, Any]) -> dict[str, str]:
-    kinds = attention.get("backend_per_kind")
-    if not isinstance(kinds, Mapping):
-        return {}
-    return {str(kind): str(name).upper() for kind, name in kinds.items()}
 
 
 def _of_compilation(flags: Flags, name: str) -> Any:

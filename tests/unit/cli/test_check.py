@@ -132,6 +132,22 @@ def test_a_pasted_command_line_with_its_variables(run: Run, pair: list[str]) -> 
             "AV-QUESTION-FLAG",
         ),
         (["MODEL", "--speculative-config", "SPEC", "more"], "AV-QUESTION-FLAG"),
+        (
+            ["MODEL", "--speculative-config", "SPEC", "--attention-backend", "FLSH_ATTN"],
+            "AV-QUESTION-FLAG",
+        ),
+        (
+            ["MODEL", "--speculative-config", "SPEC", "-ac.backend_per_kind.x=FLSH_ATTN"],
+            "AV-QUESTION-FLAG",
+        ),
+        (["MODEL", "--speculative-config", "SPEC", "-ac.backend_per_kind=1"], "AV-QUESTION-FLAG"),
+        (
+            [
+                *("MODEL", "--speculative-config", "SPEC", "-ac.backend=FLASH_ATTN"),
+                *("--attention-backend", "FLASH_ATTN"),
+            ],
+            "AV-QUESTION-FLAG",
+        ),
         (["MODEL", "--speculative-config", "SPEC", "--capabilities", "gpu"], "AV-QUESTION-FLAG"),
         (["MODEL", "--speculative-config", "SPEC", "--vllm-version", "9"], "AV-QUESTION-FLAG"),
         (["MODEL", "--speculative-config", "SPEC", "--config", "no.yaml"], "AV-QUESTION-FLAG"),

@@ -43,6 +43,16 @@ def _text(given: Given) -> str:
     return value
 
 
+def _one_of(*names: str) -> Callable[[Given], str]:
+    def choice(given: Given) -> str:
+        value = _text(given)
+        if value not in names:
+            raise wrong(given, f"one of {', '.join(names)}")
+        return value
+
+    return choice
+
+
 def _maybe_text(given: Given) -> str | None:
     value = _text(given)
     return None if value.lower() in ("none", "auto") else value
@@ -143,7 +153,7 @@ def wrong(given: Given, allowed: str) -> CheckError:
 
 _KINDS: dict[Callable[[Given], Any], str] = {
     _text: """
-        dtype hf-config-path kv-cache-dtype model performance-mode revision spec-method spec-model
+        hf-config-path kv-cache-dtype model revision spec-method spec-model
     """,
     _maybe_text: "all2all-backend attention-backend distributed-executor-backend quantization",
     _switch: """
@@ -171,5 +181,7 @@ LOOKED_AT: dict[str, Callable[[Given], Any]] = {
     name: reader for reader, names in _KINDS.items() for name in names.split()
 }
 """The flags that the check reads, and how."""
+LOOKED_AT["dtype"] = _one_of("auto", "bfloat16", "float", "float16", "float32", "half")
+LOOKED_AT["performance-mode"] = _one_of("balanced", "interactivity", "throughput")
 LOOKED_AT["spec-tokens"] = lambda given: _part(str(given.value))
 OBJECTS = frozenset(_KINDS[_object].split())
