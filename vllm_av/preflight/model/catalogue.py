@@ -199,8 +199,7 @@ def rule(architecture: str, text: Fields) -> Rule | None:
     if architecture in AROUND:
         inner = AROUND[architecture]
         if inner is None:
-            named = text.get("architectures")
-            inner = named[0] if isinstance(named, list) and named else None
-            inner = inner if inner in RULES else _TYPES.get(str(text.get("model_type")))
+            named = [name for name in text.texts("architectures")[:1] if name in RULES]
+            inner = named[0] if named else _TYPES.get(str(text.get("model_type")))
         return RULES.get(inner) if inner else None
     return RULES.get(architecture)

@@ -8,9 +8,10 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from vllm_av.config.text import shown
 from vllm_av.errors import CheckError, Code
@@ -18,6 +19,7 @@ from vllm_av.errors import CheckError, Code
 CONFIG = "config.json"
 _MAX_CONFIG = 8 << 20  # bytes; the largest published ones list ignored layers in 1 or 2 MiB
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+_LONGEST = 96  # characters of a hub name
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 
 
@@ -40,11 +42,11 @@ def model_folder(name: str, code: Code, revision: str | None = None) -> Path:
         CheckError: ``code``, where there is none.
     """
     try:
-        folder = Path(name).expanduser()
+        folder = Path(name)
         if folder.is_dir() and name:
             return folder
         there = folder.exists() and bool(name)
-    except (OSError, ValueError, RuntimeError):  # too long, a NUL, no such user
+    except (OSError, ValueError):  # too long, or a NUL in it
         there = False
     if there:
         raise CheckError(
@@ -53,7 +55,7 @@ def model_folder(name: str, code: Code, revision: str | None = None) -> Path:
             allowed=f"a folder that holds {CONFIG}, or the hub name of a model in the cache",
             fix="name the model's folder",
         )
-    if _HUB_NAME.fullmatch(name) and ".." not in name:
+    if len(name) <= _LONGEST and _HUB_NAME.fullmatch(name) and ".." not in name:
         return _snapshot(name, code, revision)
     raise CheckError(
         code,
@@ -137,13 +139,28 @@ def unreadable(file: Path, reason: str, code: Code) -> CheckError:
     )
 
 
-def _read(file: Path, most: int) -> bytes:
+@contextmanager
+def opened(file: Path) -> Iterator[BinaryIO]:
+    """A regular file, open for reading.
+
+    Raises:
+        OSError: it is not there, or cannot be read.
+        ValueError: it is no regular file.
+    """
     # Without waiting: a pipe that nobody writes to would hold the check for ever.
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as opened:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("it is no regular file")
-        data = opened.read(most + 1)
+        with open(descriptor, "rb", closefd=False) as stream:
+            yield stream
+    finally:
+        os.close(descriptor)
+
+
+def _read(file: Path, most: int) -> bytes:
+    with opened(file) as stream:
+        data = stream.read(most + 1)
     if len(data) > most:
         raise ValueError(f"it has more than {most >> 20} MiB")
     return data

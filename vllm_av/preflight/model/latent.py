@@ -115,7 +115,7 @@ def _ratios(text: Fields, total: int) -> Sequence[int]:
     if types is None:  # as the config's class writes them
         heavy, light = _COMPRESSED[128], _COMPRESSED[4]
         types = [heavy] * min(total, 2) + [light if i % 2 else heavy for i in range(total - 2)]
-    return [text.number(rates.get(each, 0), MOST_TOKENS, least=0) for each in types[:total]]
+    return [text.number(rates.get(str(each), 0), MOST_TOKENS, least=0) for each in types[:total]]
 
 
 def deepseek_v41(text: Fields) -> Iterator[LayerGroup]:

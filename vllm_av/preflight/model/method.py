@@ -41,6 +41,8 @@ def tokens(spec: Fields) -> int | None:
     value = spec.get("num_speculative_tokens")
     if value is None:
         return None
+    if isinstance(value, float) and value.is_integer():  # as vLLM takes it
+        value = int(value)
     if type(value) is not int or not 1 <= value <= MOST_DRAFTS:
         raise CheckError(
             Code.QUESTION_SPEC,

@@ -13,6 +13,14 @@ from vllm_av.preflight.model import defaults, files, layers, shape, speculators
 from vllm_av.preflight.model.fields import MOST_TOKENS, Fields
 
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
+_DEEPEST = 4  # sections within each other; published configs have two
+_ASKED = {"half": "float16", "float": "float32"}
+_FOUND = {  # of a config -> what vLLM runs; with more bits than 16 it wants to be asked
+    "bfloat16": "bfloat16",
+    "float16": "float16",
+    "float32": "bfloat16",
+    "float64": "bfloat16",
+}
 
 
 def read_target(
@@ -94,20 +102,34 @@ def _drafter(whole: Fields, name: str) -> CheckError:
 
 
 def text_part(whole: Fields) -> Fields:
-    """The language model's part of a config; the whole where it has no other."""
-    for name in _TEXT_SECTIONS:
-        section = whole.section(name)
-        if section is not None:
-            return text_part(section)
-    return whole
+    """The language model's part of a config; the whole where it has no other.
+
+    Raises:
+        CheckError: the part is no object.
+    """
+    part = whole
+    for _ in range(_DEEPEST):
+        inner = next((part.section(name) for name in _TEXT_SECTIONS if name in part), None)
+        if inner is None:
+            break
+        part = inner
+    return part
 
 
 def model_dtype(whole: Fields, text: Fields, asked: str | None) -> str:
-    """The dtype that the model runs in: vLLM never takes float32 by itself."""
-    if asked not in (None, "auto"):
-        return {"half": "float16", "float": "float32"}.get(str(asked), str(asked))
-    found = None
+    """The dtype that the model runs in where the GPU has bfloat16: float32 only if asked for.
+
+    Raises:
+        CheckError: the config names none that a model runs in.
+    """
+    if asked is not None and asked != "auto":
+        return _ASKED.get(asked, asked)
+    holder, name = whole, "dtype"
     for fields in (whole, text):
-        found = found or fields.get("dtype", "torch_dtype")
-    found = str(found or "float32").removeprefix("torch.")
-    return {"float32": "bfloat16", "float64": "bfloat16"}.get(found, found)
+        for key in ("dtype", "torch_dtype"):
+            if key in fields and name not in holder:
+                holder, name = fields, key
+    found = str(holder.get(name) or "float32").removeprefix("torch.")
+    if found not in _FOUND:
+        raise holder.wrong(holder.where(name), shown(found), "one of " + ", ".join(_FOUND))
+    return _FOUND[found]

@@ -7,14 +7,12 @@ Rule: None where the names cannot be had, which is no mistake: the weights may l
 """
 
 import json
-import os
-import stat
 from pathlib import Path
 
 from vllm_av.errors import Code
-from vllm_av.preflight.model.files import read_index, unreadable
+from vllm_av.preflight.model.files import opened, read_index, unreadable
 
-_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_SAFETENSORS, _PYTORCH = "model.safetensors.index.json", "pytorch_model.bin.index.json"
 _MAX_INDEX = 128 << 20  # bytes; of the largest published ones some 25 MiB
 _MAX_HEADER = 100_000_000  # bytes, of the format itself
 _MAX_FILES = 1024
@@ -26,35 +24,41 @@ def tensor_names(folder: Path, code: Code) -> frozenset[str] | None:
     Raises:
         CheckError: ``code``, where a file that should say them is broken.
     """
-    for name in _INDEXES:
-        file = folder / name
-        try:
-            index = read_index(file, _MAX_INDEX)
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError) as error:
-            raise unreadable(file, _told(error), code) from None
-        names = index.get("weight_map") if isinstance(index, dict) else None
-        if not isinstance(names, dict):
-            raise unreadable(file, "it holds no object under weight_map", code)
-        return frozenset(names)
-    found: set[str] = set()
+    names = _listed(folder / _SAFETENSORS, code)
+    if names is not None:
+        return names
     parts = sorted(folder.glob("*.safetensors"))[:_MAX_FILES]
+    if not parts:
+        return _listed(folder / _PYTORCH, code)
+    found: set[str] = set()
     for part in parts:
+        if not part.exists():  # a link of the hub's cache to what was removed
+            return None
         found |= _header(part, code)
-    return frozenset(found) if parts else None
+    return frozenset(found)
+
+
+def _listed(file: Path, code: Code) -> frozenset[str] | None:
+    """The names in an index; None where there is none."""
+    try:
+        index = read_index(file, _MAX_INDEX)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise unreadable(file, _told(error), code) from None
+    names = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(names, dict):
+        raise unreadable(file, "it holds no object under weight_map", code)
+    return frozenset(names)
 
 
 def _header(file: Path, code: Code) -> set[str]:
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ValueError("it is no regular file")
-            length = int.from_bytes(opened.read(8), "little")
+        with opened(file) as stream:
+            length = int.from_bytes(stream.read(8), "little")
             if not 2 <= length <= _MAX_HEADER:
                 raise ValueError("it does not begin as a safetensors file does")
-            data = opened.read(length)
+            data = stream.read(length)
         if len(data) < length:
             raise ValueError("it ends within its header")
         header = json.loads(data)
