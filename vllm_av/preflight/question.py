@@ -33,6 +33,7 @@ _NUMBERS = ("VLLM_BATCH_INVARIANT", "VLLM_MOE_SKIP_PADDING", "VLLM_USE_V2_MODEL_
 """Those that vLLM reads as a whole number, 0 for no."""
 _ROCM = "VLLM_ROCM_"
 _FEATURES = (
+    "additional_config",
     "all2all_backend",
     "attention_config",
     "compilation_config",

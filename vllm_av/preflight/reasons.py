@@ -41,6 +41,8 @@ class ReasonCode(StrEnum):
     """Sampling masks are to be returned for a replay."""
     SHARDED_SAMPLING = "AV-CHECK-SHARDED-SAMPLING"
     """Sampling is sharded over the ranks by the host's query lengths."""
+    SPECIALIZED_DECODE = "AV-CHECK-SPECIALIZED-DECODE"
+    """A model's own decode loop, which serves whole blocks of drafts, is asked for."""
     LOCAL_ARGMAX = "AV-CHECK-LOCAL-ARGMAX"
     """``use_local_argmax_reduction`` spares the draft logits."""
     DRAFTER = "AV-CHECK-DRAFTER"
@@ -76,7 +78,7 @@ class ReasonCode(StrEnum):
     GRAPH_MODE = "AV-CHECK-GRAPH-MODE"
     """vLLM will run another graph mode than the one asked for."""
     FAST_PATH = "AV-CHECK-FAST-PATH"
-    """A specialised fast path is switched off."""
+    """A faster way, or a faster attention backend, is left because of adaptive verification."""
 
 
 class Verdict(StrEnum):

@@ -37,7 +37,7 @@ def pair(tmp_path: Path) -> list[str]:
 
 def spec(folder: Path, **changes: object) -> str:
     """The speculative config; a key that is to go is None."""
-    whole = {**SPEC, "model": write(folder, "eagle-llama"), **changes}
+    whole = {**SPEC, "model": write(folder, "llama-3-8b-eagle"), **changes}
     return json.dumps({key: value for key, value in whole.items() if value is not None})
 
 

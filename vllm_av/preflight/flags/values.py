@@ -173,8 +173,8 @@ _KINDS: dict[Callable[[Given], Any], str] = {
     _counts: "cudagraph-capture-sizes",
     _level: "optimization-level",
     _object: """
-        attention-config aux-output-config compilation-config hf-overrides kv-transfer-config
-        speculative-config
+        additional-config attention-config aux-output-config compilation-config hf-overrides
+        kv-transfer-config speculative-config
     """,
 }
 LOOKED_AT: dict[str, Callable[[Given], Any]] = {

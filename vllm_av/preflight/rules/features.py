@@ -3,11 +3,13 @@
 Rule: each exclusion is vLLM's own, at the line of its source that is named.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from vllm_av.preflight.facts import Setup
 from vllm_av.preflight.reasons import Reason, ReasonCode
 from vllm_av.preflight.rules.words import flag, refusal
+
+_SPECIALIZED = "latency_specialized"
 
 
 def lora(setup: Setup) -> Iterator[Reason]:
@@ -54,7 +56,7 @@ def routed_experts(setup: Setup) -> Iterator[Reason]:
                 "enable_return_routed_experts",
                 setup.place(inner, "--enable-return-routed-experts"),
             ),
-            source="vllm.py:VllmConfig._verify_aux_output_config",
+            source="vllm.py:VllmConfig._verify_aux_output_compatibility",
         )
 
 
@@ -84,4 +86,26 @@ def sharded_sampling(setup: Setup) -> Iterator[Reason]:
         )
 
 
-RULES = (lora, pipeline, routed_experts, sampling_mask, sharded_sampling)
+def specialized_decode(setup: Setup) -> Iterator[Reason]:
+    """Two models have a decode loop of their own, which serves whole blocks of drafts."""
+    config = setup.features.get("additional_config")
+    asked = config.get("decode_backend") if isinstance(config, Mapping) else None
+    has = setup.target.architecture.startswith(("KimiK3", "DeepseekV41"))
+    if asked == _SPECIALIZED and has and not setup.vllm.startswith("0.32."):
+        yield refusal(
+            ReasonCode.SPECIALIZED_DECODE,
+            flag("additional-config.decode_backend"),
+            asked=f"the specialised decode of {setup.target.architecture}",
+            found="it serves whole blocks of drafts, and refuses adaptive verification when the "
+            "model is built",
+            where=setup.place(
+                "additional_config.decode_backend",
+                setup.place("additional_config", "--additional-config"),
+            ),
+            source="models/kimi_k3/nvidia/specialized_decode"
+            if setup.target.architecture.startswith("KimiK3")
+            else "models/deepseek_v41/nvidia/specialized_decode",
+        )
+
+
+RULES = (lora, pipeline, routed_experts, sampling_mask, sharded_sampling, specialized_decode)

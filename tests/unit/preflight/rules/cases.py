@@ -23,7 +23,8 @@ class Case:
         weight: of the reasons, or of each.
         args: beside the model and the drafter.
         spec: keys of the speculative config, in place of the usual ones where they are the same.
-        target: its name; a path where it holds a slash.
+        target: its name in ``tests/configs``.
+        changes: to its config.
         draft: the same; None for none.
         installed: version and patch state of the vLLM here.
         here: the GPU of this machine.
@@ -36,7 +37,8 @@ class Case:
     args: tuple[str, ...] = FEW
     spec: Mapping[str, Any] = field(default_factory=dict)
     target: str = "llama-3.1-8b"
-    draft: str | None = "eagle-llama"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    draft: str | None = "llama-3-8b-eagle"
     tensors: tuple[str, ...] | None = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     gpu: str = "h100"
@@ -67,7 +69,7 @@ class Case:
                 else write(folder, self.draft, tensors=self.tensors)
             )
         spec = {key: value for key, value in spec.items() if value is not None}
-        model = write(folder, self.target)
+        model = write(folder, self.target, **self.changes)
         args = (model, "--speculative-config", json.dumps(spec), *self.args)
         return Question(args=args, gpu=self.gpu, environment=self.environment)
 
@@ -121,38 +123,63 @@ CASES = (
         (*FEW, "--enable-batch-sharded-sampling"),
         installed=("0.32.0", "applied"),
     ),
+    Case(
+        "specialised decode",
+        (C.SPECIALIZED_DECODE,),
+        R,
+        (*FEW, "--additional-config.decode_backend=latency_specialized"),
+        target="kimi-linear-48b-a3b",
+        # Its other layers, gated delta nets, would be refused too.
+        changes={
+            "architectures": ["KimiK3ForConditionalGeneration"],
+            "linear_attn_config": {"full_attn_layers": [*range(1, 28)], "kda_layers": []},
+        },
+        environment={"VLLM_MOE_SKIP_PADDING": "0"},
+        gpu="gb300",
+    ),
     Case("local argmax", (C.LOCAL_ARGMAX,), R, spec={"use_local_argmax_reduction": True}),
     Case(
         "local argmax without a head",
         (C.LOCAL_ARGMAX,),
         R,
         spec={"method": "dspark", "use_local_argmax_reduction": True},
-        draft="dspark-qwen3",
+        target="qwen3-8b",
+        draft="qwen3-8b-dspark-block7",
     ),
     Case(
         "local argmax, tensors unknown",
         (C.LOCAL_ARGMAX,),
         U,
         spec={"method": "dspark", "use_local_argmax_reduction": True},
-        draft="dspark-qwen3",
+        target="qwen3-8b",
+        draft="qwen3-8b-dspark-block7",
         tensors=None,
     ),
     Case("n-gram", (C.DRAFTER,), R, spec={"method": "ngram"}, draft=None),
     Case("P-EAGLE", (C.DRAFTER,), R, spec={"parallel_drafting": True}),
-    Case("XPress", (C.DRAFTER,), R, spec={"method": "dflash"}, draft="xpress-qwen3"),
+    Case(
+        "XPress",
+        (C.DRAFTER,),
+        R,
+        spec={"method": "dflash"},
+        draft="qwen3-8b-xpress",
+        target="qwen3-8b",
+    ),
     Case(
         "a head that is not there",
         (C.SCORER,),
         R,
         spec={"method": "dspark", _BLOCK: {"scorer": "confidence_head"}},
-        draft="dspark-qwen3",
+        target="qwen3-8b",
+        draft="qwen3-8b-dspark-block7",
     ),
     Case(
         "a head that cannot be seen",
         (C.SCORER,),
         U,
         spec={"method": "dspark", _BLOCK: {"scorer": "confidence_head"}},
-        draft="dspark-qwen3",
+        target="qwen3-8b",
+        draft="qwen3-8b-dspark-block7",
         tensors=None,
     ),
     Case(
@@ -160,7 +187,7 @@ CASES = (
         (C.DRAFT_VOCABULARY,),
         R,
         spec={"method": "eagle3"},
-        draft="eagle3-llama",
+        draft="llama-3.1-8b-eagle3",
     ),
     Case(
         "an unfit backend",
@@ -204,7 +231,7 @@ CASES = (
     ),
     Case("a slower backend", (C.FAST_PATH,), K, gpu="a100"),
     Case("no GPU", (C.GPU,), U, gpu="auto"),
-    Case("an unknown model", (C.MODEL,), U, target="unheard-of"),
+    Case("an unknown model", (C.MODEL,), U, changes={"architectures": ["UnheardOfForCausalLM"]}),
     Case("Ray", (C.ELSEWHERE,), U, (*FEW, "--distributed-executor-backend", "ray"), gpu="auto"),
     Case("another vLLM", (C.VERSION,), U, installed=("0.34.1", "unsupported")),
     Case("not patched", (C.VERSION,), K, installed=("0.33.0", "pristine")),

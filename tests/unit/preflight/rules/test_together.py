@@ -55,7 +55,7 @@ def test_everything_that_one_command_line_can_have_wrong(checked: Check) -> None
             BLOCK: {"scorer": "confidence_head", "exploration": 2, "no_such_key": 1},
         },
         target="qwen3-30b-a3b",
-        draft="dspark-qwen3",
+        draft="qwen3-8b-dspark-block7",
         gpu="rtx5090",
         environment={"VLLM_USE_V2_MODEL_RUNNER": "0"},
         installed=("0.32.0", "applied"),
@@ -71,7 +71,6 @@ def test_everything_that_one_command_line_can_have_wrong(checked: Check) -> None
         C.ROUTED_EXPERTS,
         C.SAMPLING_MASK,
         C.SHARDED_SAMPLING,
-        C.DRAFT_VOCABULARY,
         C.SCORER,
         C.LOCAL_ARGMAX,
         Code.CONFIG_RANGE,
@@ -166,7 +165,7 @@ def test_the_scorer_is_told_with_its_reason(checked: Check) -> None:
         found = checked(Case("scorer", (), R, **more)).judgement.scorer  # type: ignore[arg-type]
         return found.name, found.reason
 
-    dspark = {"spec": {"method": "dspark"}, "draft": "dspark-qwen3"}
+    dspark = {"spec": {"method": "dspark"}, "draft": "qwen3-8b-dspark-block7"}
     head = ("confidence_head.proj.weight",)
     assert scorer(**dspark, tensors=head) == (
         "confidence_head",
@@ -175,7 +174,7 @@ def test_the_scorer_is_told_with_its_reason(checked: Check) -> None:
     assert scorer(**dspark)[0] == "online_estimator"
     assert scorer(**dspark, tensors=None)[0] is None
     named = {"method": "dspark", BLOCK: {"scorer": "pooled_estimator"}}
-    assert scorer(spec=named, draft="dspark-qwen3", tensors=head) == (
+    assert scorer(spec=named, draft="qwen3-8b-dspark-block7", tensors=head) == (
         "pooled_estimator",
         "named in adaptive_verification_config; auto is confidence_head",
     )
@@ -215,7 +214,10 @@ FAULTS = (
     {"args": ("--kv-cache-dtype", "fp8")},
     {"args": ("-dcp", "2", "-tp", "8")},
     {"spec": {"use_local_argmax_reduction": True}},
-    {"spec": {"method": "dspark", BLOCK: {"scorer": "confidence_head"}}, "draft": "dspark-qwen3"},
+    {
+        "spec": {"method": "dspark", BLOCK: {"scorer": "confidence_head"}},
+        "draft": "qwen3-8b-dspark-block7",
+    },
     {"environment": {"VLLM_USE_V2_MODEL_RUNNER": "0"}},
     {"target": "deepseek-v3"},
     {"target": "gemma-3-1b"},
