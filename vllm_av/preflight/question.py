@@ -15,7 +15,7 @@ from vllm_av.config.whole import FLAG, key_meant, switched_on
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.backend_names import backend_per_kind, one_backend
 from vllm_av.preflight.backends import gpus
-from vllm_av.preflight.facts import Gpu, Setup
+from vllm_av.preflight.facts import Gpu, ModelFacts, Setup
 from vllm_av.preflight.flags import Flags, parse
 from vllm_av.preflight.graphs import NONE, Graphs, settle
 from vllm_av.preflight.installed import Installed, installed
@@ -120,7 +120,9 @@ def ask(question: Question) -> Asked:
         overrides=flags.get("hf_overrides"),
         dtype=flags.get("dtype"),
         revision=flags.get("revision"),
+        disable_sliding_window=flags.get("disable_sliding_window", False),
     )
+    target = _on(target, gpu, flags.get("dtype"))
     draft = read_draft(spec, target)
     graphs = settle(flags, environment, gpu, target.experts)
     attention = flags.get("attention_config", {})
@@ -164,6 +166,14 @@ def ask(question: Question) -> Asked:
         where=_where(flags, graphs, gpu, environment),
     )
     return Asked(flags, vllm, graphs, setup)
+
+
+def _on(target: ModelFacts, gpu: Gpu | None, dtype: str | None) -> ModelFacts:
+    """vLLM takes half precision where the GPU has no bfloat16 and the user leaves it the choice."""
+    old = gpu is not None and gpu.platform == "cuda" and gpu.major < 8
+    if old and dtype in (None, "auto") and target.dtype == "bfloat16":
+        return replace(target, dtype="float16")
+    return target
 
 
 def _length(config: Mapping[str, Any]) -> int | None:

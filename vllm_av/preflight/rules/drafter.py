@@ -74,7 +74,8 @@ def drafter(setup: Setup) -> Iterator[Reason]:
 def vocabulary(setup: Setup) -> Iterator[Reason]:
     """Drafts of a reduced vocabulary from an output head that was never loaded."""
     draft = setup.draft
-    own = draft.draft_vocab_size is not None and draft.draft_vocab_size != draft.vocab_size
+    known = draft.draft_vocab_size is not None and draft.vocab_size is not None
+    own = known and draft.draft_vocab_size != draft.vocab_size
     if draft.method in _OWN_HEAD and own and draft.output_head is False:
         yield refusal(
             ReasonCode.DRAFT_VOCABULARY,

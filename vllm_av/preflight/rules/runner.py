@@ -48,9 +48,7 @@ def launcher(setup: Setup) -> Iterator[Reason]:
 
 def batch_overlap(setup: Setup) -> Iterator[Reason]:
     """DBO and speculative decoding exclude each other in V2."""
-    if setup.gpu is not None and setup.gpu.platform == "cpu":
-        return  # vLLM switches it off there, with a warning
-    cpu = setup.gpu is not None and setup.gpu.platform == "cpu"  # which switches it off
+    cpu = setup.gpu is not None and setup.gpu.platform == "cpu"  # it switches the first one off
     dbo = setup.features.get("enable_dbo") and not cpu
     if dbo or setup.features.get("ubatch_size", 0) > 1:
         name = "enable_dbo" if dbo else "ubatch_size"
