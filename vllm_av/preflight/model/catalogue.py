@@ -15,28 +15,29 @@ from vllm_av.preflight.model.fields import Fields
 Rule = Callable[[Fields], Iterable[LayerGroup]]
 
 _ALIKE = """
-    ArceeForCausalLM BailingMoeForCausalLM
-    BailingMoeV2ForCausalLM BloomForCausalLM ChatGLMForConditionalGeneration ChatGLMModel
-    CohereForCausalLM DbrxForCausalLM DeepseekForCausalLM Ernie4_5ForCausalLM
-    Ernie4_5_MoeForCausalLM ExaoneForCausalLM FalconForCausalLM FlexOlmoForCausalLM
-    GemmaForCausalLM Glm4ForCausalLM Glm4MoeForCausalLM GlmForCausalLM GPT2LMHeadModel
-    GPTBigCodeForCausalLM GPTJForCausalLM GPTNeoXForCausalLM HunYuanDenseV1ForCausalLM
-    HunYuanMoEV1ForCausalLM HYV3ForCausalLM HyperCLOVAXForCausalLM InternLM2ForCausalLM
-    Jais2ForCausalLM MiniCPMForCausalLM MiniMaxM2ForCausalLM NanbeigeForCausalLM
-    NemotronForCausalLM OlmoForCausalLM Olmo2ForCausalLM OlmoeForCausalLM OPTForCausalLM
-    OrionForCausalLM Param2MoEForCausalLM Phi3ForCausalLM PhiForCausalLM PhiMoEForCausalLM
-    SarvamMoEForCausalLM SeedOssForCausalLM SolarForCausalLM StableLmForCausalLM
-    Starcoder2ForCausalLM Step1ForCausalLM Step3TextForCausalLM TeleChat2ForCausalLM
-    TeleFLMForCausalLM
+    BailingMoeForCausalLM BailingMoeV2ForCausalLM BloomForCausalLM ChatGLMForConditionalGeneration
+    ChatGLMModel CohereForCausalLM DbrxForCausalLM DeepseekForCausalLM Ernie4_5_MoeForCausalLM
+    Ernie4_5ForCausalLM ExaoneForCausalLM FalconForCausalLM GemmaForCausalLM Glm4ForCausalLM
+    Glm4MoeForCausalLM GPT2LMHeadModel GPTJForCausalLM HyperCLOVAXForCausalLM HYV3ForCausalLM
+    InternLM2ForCausalLM MiniCPMForCausalLM MiniMaxM2ForCausalLM MixtralForCausalLM
+    NemotronForCausalLM OlmoeForCausalLM OPTForCausalLM OrionForCausalLM Param2MoEForCausalLM
+    Phi3ForCausalLM PhiMoEForCausalLM SarvamMoEForCausalLM SolarForCausalLM StableLmForCausalLM
+    Step1ForCausalLM Step3TextForCausalLM TeleChat2ForCausalLM TeleFLMForCausalLM
 """
 _BY_TYPE = """
-    AfmoeForCausalLM ApertusForCausalLM Cohere2ForCausalLM Cohere2MoeForCausalLM CwmForCausalLM
-    Exaone4ForCausalLM Gemma2ForCausalLM Gemma3ForCausalLM Gemma3nForCausalLM
-    InternLM3ForCausalLM IQuestCoderForCausalLM LLaMAForCausalLM LlamaForCausalLM
-    MellumForCausalLM Ministral3ForCausalLM MistralForCausalLM MixtralForCausalLM
-    MuseGlimmerForCausalLM Olmo3ForCausalLM SmolLM3ForCausalLM TeleChat3ForCausalLM
+    AfmoeForCausalLM ApertusForCausalLM Cohere2ForCausalLM Cohere2MoeForCausalLM
+    Exaone4ForCausalLM Gemma2ForCausalLM Gemma3ForCausalLM Gemma3nForCausalLM InternLM3ForCausalLM
+    IQuestCoderForCausalLM LLaMAForCausalLM LlamaForCausalLM Ministral3ForCausalLM
+    MistralForCausalLM MuseGlimmerForCausalLM TeleChat3ForCausalLM
+"""
+_TRANSFORMERS = """
+    ArceeForCausalLM CwmForCausalLM FlexOlmoForCausalLM GlmForCausalLM GPTBigCodeForCausalLM
+    GPTNeoXForCausalLM HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM Jais2ForCausalLM
+    MellumForCausalLM NanbeigeForCausalLM Olmo2ForCausalLM Olmo3ForCausalLM OlmoForCausalLM
+    PhiForCausalLM SeedOssForCausalLM SmolLM3ForCausalLM Starcoder2ForCausalLM
     VaultGemmaForCausalLM
 """
+# Which vLLM runs with transformers' own code, and windows as ``layer_types`` says.
 _SWITCHED = """
     MiMoForCausalLM Qwen2ForCausalLM Qwen2MoeForCausalLM Qwen3ForCausalLM Qwen3MoeForCausalLM
 """
@@ -51,7 +52,7 @@ _GATED_DELTA = """
 
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_ALIKE.split(), attention.alike),
-    **dict.fromkeys(_BY_TYPE.split(), attention.by_type),
+    **dict.fromkeys((_BY_TYPE + _TRANSFORMERS).split(), attention.by_type),
     **dict.fromkeys(_SWITCHED.split(), attention.switched),
     **dict.fromkeys(_DEEPSEEK.split(), latent.deepseek),
     **dict.fromkeys(_GATED_DELTA.split(), hybrid.gated_delta),
@@ -90,7 +91,6 @@ RULES: Mapping[str, Rule] = {
     "NemotronHPuzzleForCausalLM": hybrid.nemotron_h,
     "PanguEmbeddedForCausalLM": attention.interleaved,
     "PanguUltraMoEForCausalLM": latent.pangu_ultra,
-    "Plamo3ForCausalLM": attention.interleaved,
     "Qwen4ExpForCausalLM": hybrid.qwen4_exp,
     "Rnj1ForCausalLM": attention.rnj1,
     "SarvamMLAForCausalLM": latent.latent,

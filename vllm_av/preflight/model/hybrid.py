@@ -108,7 +108,7 @@ def gated_delta(text: Fields) -> Iterator[LayerGroup]:
 
 
 def qwen4_exp(text: Fields) -> Iterator[LayerGroup]:
-    """A gated delta net, or attention over the rows that an indexer chooses."""
+    """A gated delta net, or attention over rows that an indexer chooses; in some a convolution."""
     total = shape.layers(text)
     where = text.where("layer_types", "full_attention_interval")
     own = "QWEN4_EXP_QSA_TRITON" if "indexer_n_heads" in text else None
@@ -118,6 +118,12 @@ def qwen4_exp(text: Fields) -> Iterator[LayerGroup]:
         else:
             kind = LayerKind.OTHER if own else LayerKind.FULL
             yield shape.attention(text, kind, where, backend=own)
+    yield shape.state(
+        LayerKind.SHORT_CONV,
+        text.where("ple_layer_ids"),
+        count=len(set(map(str, text.items("ple_layer_ids") or ()))),
+        backend="PLE_SHORT_CONV_ATTN",
+    )
 
 
 def kimi_linear(text: Fields) -> Iterator[LayerGroup]:
