@@ -21,16 +21,19 @@ _SOURCE = "vllm.py:VllmConfig._get_v2_model_runner_unsupported_features"
 
 
 def forced(setup: Setup) -> Iterator[Reason]:
-    """The user forces V1."""
-    if setup.runner == "v1":
-        yield refusal(
-            ReasonCode.RUNNER,
-            variable(_VARIABLE),
-            asked="vLLM's V1 model runner",
-            found="only the V2 model runner has adaptive verification",
-            where=setup.place("runner", f"{_VARIABLE}=0"),
-            source="vllm.py:VllmConfig._get_v1_model_runner_unsupported_features",
-        )
+    """The user forces V1, or, in a running engine, something did."""
+    if setup.runner != "v1":
+        return
+    user = _VARIABLE in setup.environment
+    yield refusal(
+        ReasonCode.RUNNER,
+        *((variable(_VARIABLE),) if user else ()),
+        asked="vLLM's V1 model runner",
+        found="only the V2 model runner has adaptive verification",
+        where=setup.place("runner", f"{_VARIABLE}=0") if user else "vLLM's own choice",
+        fix=None if user else "vLLM's log says what the V2 model runner does not support",
+        source="vllm.py:VllmConfig._get_v1_model_runner_unsupported_features",
+    )
 
 
 def launcher(setup: Setup) -> Iterator[Reason]:
