@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.contract import built_target
 from vllm_av.preflight.backends import gpus
 from vllm_av.preflight.backends.pretend import pretend
 
@@ -68,59 +69,20 @@ def settled(config: Any) -> dict[str, Any]:
     }
 
 
-def built(config: Any, backends: dict[str, str]) -> None:
-    """What vLLM checks after a target is built, with layers of these backends.
-
-    Args:
-        backends: name of a layer -> name in one of vLLM's enums.
-
-    Raises:
-        ValueError: vLLM refuses them.
-    """
-    from types import SimpleNamespace
-
-    from vllm.config import set_current_vllm_config
-    from vllm.v1.attention.backends import registry
-    from vllm.v1.worker.gpu.spec_decode import adaptive_verification
-
-    def group(layer: str, name: str) -> Any:
-        enums = (registry.AttentionBackendEnum, registry.MambaAttentionBackendEnum)
-        kind = next(enum[name].get_class() for enum in enums if name in enum.__members__)
-        builder = kind.get_builder_cls()
-        spec = SimpleNamespace(head_size=128, num_kv_heads=8, block_size=16, dtype=None)
-        return SimpleNamespace(
-            backend=kind,
-            layer_names=[layer],
-            kv_cache_spec=spec,
-            get_metadata_builder=lambda index: builder,
-        )
-
-    # Where all is well the manager would be built, which needs a runner.
-    adaptive_verification.AdaptiveVerificationManager = lambda *args, **options: None
-    with set_current_vllm_config(config):
-        adaptive_verification.maybe_create_adaptive_verification_manager(
-            enable_adaptive_verification=True,
-            attn_groups=[[group(layer, name) for layer, name in backends.items()]],
-            req_states=SimpleNamespace(
-                num_speculative_steps=config.speculative_config.num_speculative_tokens
-            ),
-            query_start_loc=None,
-            num_bonus_tokens=1,
-            max_total_logits=1,
-            vllm_config=config,
-            target_layer_names=set(backends),
-        )
-
-
 def answer(case: dict[str, Any]) -> dict[str, Any]:
     """One command line: what vLLM makes of it, or why it refuses."""
+    told: dict[str, Any] = {"refusal": None, "kind": None, "settled": None, "layers": None}
+    config = None
     try:
         config = settle(case["argv"], case["environ"])
-        if case["backends"]:
-            built(config, case["backends"])
+        if case["build"]:
+            built_target.build(config)
+        told["settled"] = settled(config)
     except (Exception, SystemExit) as error:
-        return {"refusal": str(error), "kind": type(error).__name__, "settled": None}
-    return {"refusal": None, "kind": None, "settled": settled(config)}
+        told |= {"refusal": str(error), "kind": type(error).__name__}
+    if config is not None and case["build"]:
+        told["layers"] = built_target.layers(config)
+    return told
 
 
 @contextmanager
@@ -140,6 +102,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # vLLM writes its log to standard output
     take_for(question["gpu"], question["memory"])
+    if any(case["build"] for case in question["cases"]):
+        built_target.prepare()
     json.dump([answer(case) for case in question["cases"]], answers)
     answers.close()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.contract import config_worker
-from tests.contract.vllm_source import tree_of
+from tests.contract.vllm_source import ROOT, tree_of
 
 MEMORY = {"a100": 80, "h100": 80, "b200": 180, "rtx5090": 32, "mi300x": 192, "xpu": 24, "cpu": 64}
 """GPU -> what it is sold with, in GiB."""
@@ -26,12 +26,12 @@ class Case:
     Args:
         argv: what follows ``vllm serve``.
         environ: variables.
-        backends: layer -> backend, where a built target is asked about too.
+        build: whether the target is built too, for vLLM to look at its layers.
     """
 
     argv: tuple[str, ...]
     environ: Mapping[str, str] = field(default_factory=dict)
-    backends: Mapping[str, str] = field(default_factory=dict)
+    build: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,13 @@ class Outcome:
         refusal: its words, None where it starts.
         kind: the class of the exception.
         settled: what it settled, None where it refuses.
+        layers: of a built target: backend, what the release says of it, how many layers.
     """
 
     refusal: str | None
     kind: str | None
     settled: Mapping[str, Any] | None
+    layers: Sequence[tuple[str, str, int]] | None
 
 
 def ask(version: str, gpu: str, cases: Sequence[Case], cache: Path) -> list[Outcome]:
@@ -67,15 +69,15 @@ def ask(version: str, gpu: str, cases: Sequence[Case], cache: Path) -> list[Outc
         "gpu": gpu,
         "memory": MEMORY[gpu],
         "cases": [
-            {"argv": each.argv, "environ": {**each.environ}, "backends": {**each.backends}}
-            for each in cases
+            {"argv": each.argv, "environ": {**each.environ}, "build": each.build} for each in cases
         ],
     }
     done = subprocess.run(
-        [str(python), config_worker.__file__],
+        [str(python), "-m", config_worker.__name__],
         input=json.dumps(question),
         capture_output=True,
         text=True,
+        cwd=ROOT,
         env=environ,
         timeout=240,
         check=False,

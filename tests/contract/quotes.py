@@ -97,7 +97,7 @@ QUOTES = (
     ),
     Quote(
         R.LENS,
-        "attention backend does not support. Pass enable_adaptive_verification=false",
+        "Adaptive verification trims verification requests on device, which the ",
         _MANAGER,
         "maybe_create_adaptive_verification_manager",
         late=True,
