@@ -82,10 +82,11 @@ def _unsaid(
     except PatchError as error:
         alone = f"with {', '.join(sorted(named))} alone" if named else "alone"
         missing = _smallest(before, patch, named, pristine)
-        why = _say(patch, missing) if missing else error.given
-        yield f"{patch.name}: it does not apply {alone}: {why}"
+        why = _say(patch, _with_names(before, patch, named, missing, pristine))
+        yield f"{patch.name}: it does not apply {alone}: {why if missing else error.given}"
         return
-    yield from _names_unsaid(before, patch, named, pristine, start, end)
+    for name, words in _brought_by(before, patch, named, pristine, start, end):
+        yield f"{patch.name}: it uses {', '.join(words)}: {_say(patch, [name])}"
 
 
 def _say(patch: Patch, missing: Sequence[str]) -> str:
@@ -132,15 +133,36 @@ def _smallest(
     return [one.name for one in chosen if one.name not in {*named, *implied}]
 
 
-def _names_unsaid(
+def _with_names(
+    before: Sequence[Patch],
+    patch: Patch,
+    named: Collection[str],
+    missing: Sequence[str],
+    pristine: Files,
+) -> list[str]:
+    """What a patch does not apply without, and what it uses besides; in the series' order."""
+    if not missing:
+        return []
+    all_named = {*named, *missing}
+    for one in before:
+        if one.name in missing:
+            all_named |= _closure(before, one)
+    start = _applied([one for one in before if one.name in all_named], pristine)
+    end = _applied([patch], start)
+    found = {*missing}
+    found |= {name for name, _ in _brought_by(before, patch, all_named, pristine, start, end)}
+    return [one.name for one in before if one.name in found]
+
+
+def _brought_by(
     before: Sequence[Patch],
     patch: Patch,
     named: Collection[str],
     pristine: Files,
     start: Files,
     end: Files,
-) -> Iterator[str]:
-    """What a patch uses, and only a patch brings that it does not name.
+) -> Iterator[tuple[str, list[str]]]:
+    """What a patch uses and only a patch brings that it does not name: that one, and the names.
 
     Args:
         start: the files that the patch changes into ``end``.
@@ -160,5 +182,5 @@ def _names_unsaid(
         for diff in one.diffs:
             brings |= brought(diff.path, files[diff.path], after[diff.path])
         if one.name not in named and (found := sorted((brings & uses) - there)):
-            yield f"{patch.name}: it uses {', '.join(found)}: {_say(patch, [one.name])}"
+            yield one.name, found
         files = after

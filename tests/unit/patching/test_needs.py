@@ -115,6 +115,19 @@ def test_a_name_that_only_another_patch_brings_is_a_need(root: Path) -> None:
     assert _needs(_series(root, {C: A}, **steps)) == []
 
 
+def test_lines_and_names_that_are_needed_are_told_together(root: Path) -> None:
+    seam: dict[str, bytes | None] = {"vllm/seam.py": b"def choose(): ...\n"}
+    uses = ("still_more = 3\n", "still_more = choose()\n")
+    steps = {
+        "a": _config(LONGER),
+        "b": seam,
+        "c": _config(LONGER, NEAR, uses, ("line_1 = 1\n", "from vllm.seam import choose\n")),
+    }
+    told = f"{C}: it does not apply alone: it needs `Requires: {A}, {B}`"
+    assert _needs(_series(root, {}, **steps)) == [told]
+    assert _needs(_series(root, {C: f"{A}, {B}"}, **steps)) == []
+
+
 def test_names_that_are_there_anyway_are_no_need(root: Path) -> None:
     start = {**FILES, "vllm/untouched.py": b"class Old:\n    def choose(self): ...\n"}
     steps: tuple[dict[str, bytes | None], ...] = (
