@@ -10,7 +10,8 @@
     ├── TrainingError   a drafter cannot be trained or taken over as asked
     ├── TraceError      a trace cannot be read, written or used as asked
     ├── StateError      a scorer's state cannot be kept, or is not this server's
-    └── CheckError      a question to the preflight check is wrong
+    ├── CheckError      a question to the preflight check is wrong
+    └── RefusedError    an engine cannot do adaptive verification; it has a line for each reason
 
 Every error is one line: what was given, what is allowed, what to do.
 The code never changes its meaning once released; a code is retired, not reused.
@@ -209,6 +210,8 @@ class Code(StrEnum):
     """The drafter's config is not there or cannot be read."""
     QUESTION_SPEC = "AV-QUESTION-SPEC"
     """The speculative config asks for nothing that could be checked."""
+    CHECK_REFUSED = "AV-CHECK-REFUSED"
+    """An engine cannot do adaptive verification; the lines that follow say why."""
 
 
 def told(value: object, how: Callable[[object], str] = str) -> str:
@@ -217,6 +220,12 @@ def told(value: object, how: Callable[[object], str] = str) -> str:
         return how(value)
     except (Exception, SystemExit):
         return f"<its {how.__name__}() fails>"
+
+
+def one_line(text: str) -> str:
+    """``text`` for a terminal."""
+    # What others raise may hold a terminal's commands, or what no terminal can show.
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 REFUSALS = frozenset(
@@ -251,9 +260,7 @@ class VllmAvError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        line = f"[{self.code}] {self.given}; {self.allowed}; {self.fix}"
-        # What others raise may hold a terminal's commands, or what no terminal can show.
-        return " ".join("".join(c if c.isprintable() else " " for c in line).split())
+        return one_line(f"[{self.code}] {self.given}; {self.allowed}; {self.fix}")
 
     def as_dict(self) -> dict[str, str]:
         """The same, for ``--json``."""
@@ -318,3 +325,27 @@ class StateError(VllmAvError):
 
 class CheckError(VllmAvError):
     """A question to the preflight check is wrong."""
+
+
+class RefusedError(VllmAvError):
+    """An engine cannot do adaptive verification.
+
+    Args:
+        reasons: each in one line.
+    """
+
+    def __init__(self, *reasons: str) -> None:
+        count = "one reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
+        super().__init__(
+            Code.CHECK_REFUSED,
+            given=f"adaptive verification cannot run here, for {count}, below",
+            allowed="a model, a GPU and settings without them (`vllm-av check` asks beforehand)",
+            fix='mend them, or set "on_unsupported": "fixed_k" in adaptive_verification_config to '
+            "serve with a fixed number of drafts where it cannot run",
+        )
+        # Exceptions are made again of these when they cross to another process.
+        self.args = reasons
+        self.reasons = reasons
+
+    def __str__(self) -> str:
+        return "\n  ".join([super().__str__(), *map(one_line, self.reasons)])

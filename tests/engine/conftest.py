@@ -5,6 +5,7 @@ a test that changes an engine's cost tables or methods puts them back.
 """
 
 import os
+import shutil
 
 from tests.engine.harness import ENVIRONMENT
 
@@ -119,3 +120,24 @@ def random_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 def headless(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A random target over 8 tokens, and a DSpark drafter without a confidence head."""
     return block.dspark(tmp_path_factory.mktemp("headless"))
+
+
+@pytest.fixture(scope="session")
+def weightless(
+    random_pair: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, str]:
+    """The random pair without its weights."""
+    root = tmp_path_factory.mktemp("weightless")
+    for path in random_pair:
+        shutil.copytree(
+            path, root / Path(path).name, ignore=shutil.ignore_patterns("*.safetensors")
+        )
+    return str(root / "target"), str(root / "draft")
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM without a checker of a plugin."""
+    from vllm.config import adaptive_verification_check
+
+    monkeypatch.setattr(adaptive_verification_check, "_checker", None)

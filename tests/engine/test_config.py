@@ -114,8 +114,6 @@ def estimator(**settings: Any) -> dict[str, Any]:
         (Code.CONFIG_OBJECT, [{"scorer": "auto"}], {}),
         (Code.CONFIG_OBJECT, "auto", {}),
         (Code.CONFIG_UNUSED, {"scorer": "max_probability", **estimator(damping=1)}, {}),
-        (Code.CONFIG_METHOD, {"scorer": "confidence_head"}, {}),
-        (Code.CONFIG_METHOD, {"scorer": "max_probability"}, {"use_local_argmax_reduction": True}),
         (Code.CONFIG_OFF, {}, {"enable_adaptive_verification": False}),
     ],
 )
@@ -178,8 +176,9 @@ def ends(
     folder = tmp_path_factory.mktemp("ends")
     scorers = python_path(expose(EXAMPLES / "faulty_scorers", folder))
     good = text_of(random_pair, WRITTEN)
-    # That there is no head is known once the drafter is loaded, in the engine's process.
     head = text_of(headless, {"scorer": "confidence_head"}, method="dspark")
+    # Whether a state can be kept is known once the drafter is loaded, in the engine's process.
+    state = text_of(random_pair, {"state_file": str(folder / "nowhere" / "state")})
     programs = {
         "bad block": (serve(random_pair, text_of(random_pair, {"scorre": 1})), {}),
         "lossy": (
@@ -187,6 +186,7 @@ def ends(
             {"PYTHONPATH": scorers},
         ),
         "no head": (serve(headless, head), {}),
+        "no state": (serve(random_pair, state), {}),
         "no plugin": (llm(random_pair, good), {"VLLM_PLUGINS": ""}),
         "unpatched": (
             llm(random_pair, good),
@@ -276,11 +276,20 @@ def test_a_lossy_scorer_is_refused_before_anything_is_loaded(ends: dict[str, End
 
 
 def test_the_server_names_what_stopped_its_engine(ends: dict[str, End]) -> None:
+    end = ends["no state"]
+    assert end.code == 1
+    assert end.last_line.startswith("error: [AV-STATE-WRITE] ")
+    # And so does the log of the process that it stopped.
+    assert "vllm_av.errors.StateError: [AV-STATE-WRITE]" in end.err + end.out
+
+
+def test_a_head_that_is_not_there_is_missed_before_anything_is_loaded(
+    ends: dict[str, End],
+) -> None:
     end = ends["no head"]
     assert end.code == 1
-    assert end.last_line.startswith("error: [AV-SCORER-NEEDS] the scorer 'confidence_head' ")
-    # And so does the log of the process that it stopped.
-    assert "vllm_av.errors.ScorerError: [AV-SCORER-NEEDS]" in end.err + end.out
+    assert end.last_line.startswith("  refusal: [AV-CHECK-SCORER] the scorer confidence_head ")
+    assert "Traceback" not in end.err + end.out
 
 
 def test_a_block_that_nobody_would_read_is_refused(ends: dict[str, End]) -> None:

@@ -13,7 +13,7 @@ from tests.engine import models
 from tests.engine.drafters import block
 from tests.engine.harness import Engine, logged_by
 from tests.engine.sampling import TINY_STEPS, cap_drafts, tiny_changes, tiny_engine
-from vllm_av.errors import ConfigError
+from vllm_av.errors import RefusedError
 
 PROMPTS = [[n % 8, 3 * n % 8, 5, (n * n) % 8] for n in range(8)]
 MANAGER = "vllm.v1.worker.gpu.spec_decode.adaptive_verification"
@@ -54,20 +54,18 @@ WITHOUT_ESTIMATES: dict[str, Callable[[Path], dict[str, Any]]] = {
 def test_a_method_without_estimates_is_refused_at_config_time(
     method: str, tmp_path: Path, headless: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from vllm.config import adaptive_verification_check
     from vllm.config.speculative import SpeculativeConfig
-
-    from vllm_av.seams import arguments
 
     if method == "xpress" and not hasattr(SpeculativeConfig, "is_xpress"):
         pytest.skip("this vLLM has no XPress")
     spec = WITHOUT_ESTIMATES[method](tmp_path)
     assert config(headless[0], spec).speculative_config is not None
     spec["enable_adaptive_verification"] = True
-    if method != "xpress":  # which shows in the checkpoint alone
-        with pytest.raises(ConfigError, match="AV-CONFIG-METHOD"):
-            config(headless[0], spec)
+    with pytest.raises(RefusedError, match="AV-CHECK-DRAFTER"):
+        config(headless[0], spec)
     # And vLLM by itself.
-    monkeypatch.setattr(arguments, "check", lambda *_: None)
+    monkeypatch.setattr(adaptive_verification_check, "_checker", None)
     with pytest.raises(ValueError, match=r"which (method=|XPress).* does not make"):
         config(headless[0], spec)
 

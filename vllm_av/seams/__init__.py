@@ -4,6 +4,7 @@
     config      reads adaptive_verification_config for vLLM
     scorer      makes the scorer for vLLM
     budget      makes the draft budget's policy for vLLM
+    check       tells vLLM every reason against adaptive verification, before a weight is loaded
     arguments   tells mistakes in a config before vLLM loads anything for it
     command     lets the program ``vllm`` end in one line
 
@@ -13,7 +14,7 @@ are missing, only ``arguments`` and ``command`` are connected, to say so.
 
 import logging
 
-from vllm_av.seams import arguments, budget, command, config, contract, scorer
+from vllm_av.seams import arguments, budget, check, command, config, contract, scorer
 
 __all__ = ["connect"]
 
@@ -29,9 +30,11 @@ def connect() -> None:
             # A validator without a factory would let a block pass that nobody reads.
             scorer.require_free()
             budget.require_free()
+            check.require_free()
             config.connect()
             scorer.connect()
             budget.connect()
+            check.connect()
         arguments.connect(seams)
         command.connect()
     except Exception:

@@ -23,6 +23,7 @@ _BLOCK = "adaptive_verification_config"
 _FLAG = "--speculative-config"
 _SPEAKS_OF_US = re.compile(r"adaptive.?verification", re.IGNORECASE)
 _OURS = "__vllm_av_before__"
+_OF_CHECK = Code.CONFIG_METHOD
 
 
 def connect(seams: Seams) -> None:
@@ -45,6 +46,9 @@ def connect(seams: Seams) -> None:
 def check(spec: Mapping[Any, Any], seams: Seams) -> None:
     """Refuse a block that is wrong by itself, or that this vLLM cannot read.
 
+    What a right block cannot have beside the rest of the config is left to ``check``, which tells
+    all of that at once.
+
     Args:
         spec: the speculative config as the user wrote it.
         seams: what this vLLM has.
@@ -61,8 +65,9 @@ def check(spec: Mapping[Any, Any], seams: Seams) -> None:
     from vllm_av.config.whole import examine_spec
 
     verdict = examine_spec(spec, know_method=False)
-    if verdict is not None:
-        verdict.require()
+    wrong = [error for error in verdict.errors if error.code is not _OF_CHECK] if verdict else []
+    if wrong:
+        raise wrong[0].among(tuple(wrong[1:]))
 
 
 def read_argument(text: str, read: Callable[[str], Any]) -> Any:

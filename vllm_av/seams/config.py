@@ -24,13 +24,16 @@ def connect() -> None:
 def validate(block: dict[str, Any], spec: Any) -> dict[str, Any]:
     """The canonical block.
 
+    Whether the drafter has what the block asks for is left to ``check``, which tells all of that
+    at once.
+
     Args:
         block: what the user wrote, or what this returned.
         spec: vLLM's ``SpeculativeConfig``, complete.
 
     Raises:
         ConfigError: a mistake in the block.
-        ScorerError: the scorer named in it is broken, lossy, or lacks what it needs.
+        ScorerError: the scorer named in it is broken or lossy.
         TraceError: no trace can be written into the folder named in it.
     """
     # Not at the head: vLLM loads this module in every process, for everybody.
@@ -38,13 +41,8 @@ def validate(block: dict[str, Any], spec: Any) -> dict[str, Any]:
     from vllm_av.scorers.build import admit
 
     with note.left_by_errors():
-        config = parse_block(
-            block,
-            num_speculative_tokens=spec.num_speculative_tokens,
-            method=spec.method,
-            has_draft_logits=not spec.use_local_argmax_reduction,
-        )
-        admit(config, has_logits=not spec.use_local_argmax_reduction)
+        config = parse_block(block, num_speculative_tokens=spec.num_speculative_tokens)
+        admit(config, has_logits=True)
         if config.trace is not None:
             from vllm_av.replay.writer import check_folder
 

@@ -15,6 +15,10 @@ _NEEDED = {
     "v1/worker/gpu/spec_decode/speculator.py": b"create_acceptance_scorer(",
     "v1/worker/gpu/spec_decode/draft_budget.py": b"def set_draft_budget_policy_factory",
     "v1/worker/gpu/spec_decode/adaptive_verification.py": b"get_draft_budget_policy_factory()",
+    "config/adaptive_verification_check.py": b"def register_adaptive_verification_checker",
+    "config/vllm.py": b"check_adaptive_verification(self, blockers)",
+    "model_executor/model_loader/base_loader.py": b"check_target_layers(vllm_config, model_config)",
+    "v1/attention/selector.py": b"max_varlen_query_len",
     "v1/worker/gpu/sample/sampler.py": b"def get_target_only",
     "v1/worker/gpu/model_runner.py": b"self.speculator.add_request(",
 }

@@ -125,10 +125,12 @@ def test_a_method_that_vllm_may_still_change_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize("method", sorted(KEPT))
-def test_a_method_without_estimates_is_refused_before_vllm_reads_it(method: str) -> None:
-    with pytest.raises(ConfigError, match="which cannot have it") as caught:
-        check({**ON, "method": method}, Seams.ALL)
-    assert caught.value.code is Code.CONFIG_METHOD
+def test_a_method_without_estimates_is_left_to_the_check_of_everything(method: str) -> None:
+    check({**ON, "method": method}, Seams.ALL)
+    wrong = {**ON, "method": method, "adaptive_verification_config": {"scorre": "auto"}}
+    with pytest.raises(ConfigError) as caught:
+        check(wrong, Seams.ALL)
+    assert (caught.value.code, caught.value.others) == (Code.CONFIG_KEY, ())
 
 
 @pytest.mark.parametrize("method", sorted(WITHOUT_ESTIMATES))

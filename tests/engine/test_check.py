@@ -1,0 +1,224 @@
+"""Every reason against adaptive verification at once, before any weight is read; or none, and the
+engine serves with a fixed number of drafts."""
+
+import copy
+import dataclasses
+import logging
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine import models
+from tests.engine.checking import FIXED, LOGGER, PROMPTS, arguments, codes, config, started
+from tests.engine.harness import logged_by
+from vllm_av.errors import RefusedError
+from vllm_av.preflight.facts import Gpu
+
+ARGMAX = {"use_local_argmax_reduction": True}
+MASK = {"return_sampling_mask": True, "logprobs_mode": "processed_logprobs"}
+FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "AV-CHECK-LORA": ({}, {"enable_lora": True}),
+    "AV-CHECK-PIPELINE": ({}, {"pipeline_parallel_size": 2}),
+    "AV-CHECK-SAMPLING-MASK": ({}, MASK),
+    "AV-CHECK-LOCAL-ARGMAX": (ARGMAX, {}),
+    "AV-CONFIG-METHOD": ({"adaptive_verification_config": {"scorer": "confidence_head"}}, {}),
+    "AV-CHECK-DRAFTER": ({"method": "ngram", "prompt_lookup_max": 3}, {}),
+}
+"""Code -> changes to the speculative config, and to the engine's arguments."""
+
+
+@pytest.mark.parametrize("code", FAULTS)
+def test_a_fault_is_refused_before_any_weight_is_read(
+    code: str, weightless: tuple[str, str]
+) -> None:
+    from vllm import LLM
+
+    spec, changes = FAULTS[code]
+    with pytest.raises(RefusedError) as caught:
+        LLM(**arguments(weightless, spec, **changes))
+    assert codes(caught.value) == {code}
+    head, line = str(caught.value).split("\n")
+    assert head.startswith("[AV-CHECK-REFUSED] adaptive verification cannot run here, for one ")
+    assert f"[{code}]" in line
+
+
+def test_without_a_fault_the_weights_are_missed(weightless: tuple[str, str]) -> None:
+    with pytest.raises(RuntimeError, match="Cannot find any model weights"):
+        started(weightless, {})
+
+
+def test_five_faults_are_told_at_once(weightless: tuple[str, str]) -> None:
+    from vllm import LLM
+
+    spec, changes = ARGMAX, {"enable_lora": True, "pipeline_parallel_size": 2, **MASK}
+    block = {"adaptive_verification_config": {"scorer": "confidence_head"}}
+    with pytest.raises(RefusedError, match="for 5 reasons, below;") as caught:
+        LLM(**arguments(weightless, spec | block, **changes))
+    assert codes(caught.value) == set(FAULTS) - {"AV-CHECK-DRAFTER"}
+    assert len(str(caught.value).split("\n")) == 6
+
+
+@pytest.mark.usefixtures("alone")
+def test_vllm_alone_tells_all_that_it_knows(weightless: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match="cannot run with this configuration") as caught:
+        config(weightless, ARGMAX, enable_lora=True, pipeline_parallel_size=2, **MASK)
+    found = str(caught.value)
+    for words in (
+        "(1) Adaptive verification estimates per-position acceptance from the draft logits",
+        "(2) Adaptive verification is not currently compatible with LoRA.",
+        "(3) Adaptive verification is not currently compatible with pipeline parallelism.",
+        "(4) sampling distribution replay with speculative decoding requires fixed verification ",
+        "Mend these, or pass enable_adaptive_verification=false",
+    ):
+        assert words in found
+
+
+def test_the_v1_runner_is_one_reason_among_others(
+    weightless: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm import envs
+
+    envs.disable_envs_cache()
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
+    with pytest.raises(RefusedError) as caught:
+        config(weightless, enable_lora=True)
+    assert codes(caught.value) == {"AV-CHECK-RUNNER", "AV-CHECK-LORA"}
+    # With a fixed number of drafts V1 serves them.
+    found = config(weightless, {"adaptive_verification_config": FIXED})
+    assert not found.use_v2_model_runner
+    assert not found.speculative_config.enable_adaptive_verification
+
+
+@pytest.mark.parametrize("code", FAULTS)
+def test_a_fixed_k_hashes_as_one_that_was_asked_for(code: str, weightless: tuple[str, str]) -> None:
+    spec, changes = copy.deepcopy(FAULTS[code])
+    block = spec.setdefault("adaptive_verification_config", {})
+    block.update(FIXED)
+    found = config(weightless, spec, **changes)
+    assert not found.speculative_config.enable_adaptive_verification
+    assert found.speculative_config.adaptive_verification_config is None
+    plain = {**spec, "enable_adaptive_verification": False}
+    del plain["adaptive_verification_config"]
+    asked = config(weightless, plain, **changes)
+    assert found.compute_hash() == asked.compute_hash()
+    adaptive = {**plain, "enable_adaptive_verification": True}
+    if not changes and code == "AV-CONFIG-METHOD":  # the flag is in the hash where it may be on
+        assert config(weightless, adaptive).compute_hash() != asked.compute_hash()
+
+
+def test_a_mistake_in_the_block_is_no_reason_for_a_fixed_k(weightless: tuple[str, str]) -> None:
+    from vllm_av.errors import ConfigError
+
+    block = {"adaptive_verification_config": FIXED | {"scorer": "nobody"}}
+    with pytest.raises(ConfigError, match="AV-CONFIG-SCORER"):
+        config(weightless, block, enable_lora=True)
+
+
+def test_a_fixed_k_generates_what_one_that_was_asked_for_does(
+    random_pair: tuple[str, str],
+) -> None:
+    spec = ARGMAX | {"draft_sample_method": "greedy", "num_speculative_tokens": 4}
+    block = {"adaptive_verification_config": FIXED}
+    with logged_by(LOGGER) as records:
+        engine = started(random_pair, spec | block)
+    (warning,) = [record for record in records if record.levelname == "WARNING"]
+    assert "Adaptive verification is off, and 4 drafts" in warning.getMessage()
+    assert "AV-CHECK-LOCAL-ARGMAX" in warning.getMessage()
+    assert not engine.adaptive
+    assert engine.scorer is None
+    spec["enable_adaptive_verification"] = False
+    asked = started(random_pair, spec)
+    assert engine.greedy(PROMPTS, batch=8) == asked.greedy(PROMPTS, batch=8)
+    assert engine.greedy(PROMPTS, batch=8) == [
+        models.greedy(random_pair[0], prompt) for prompt in PROMPTS
+    ]
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda found: pickle.loads(pickle.dumps(found)),
+    "replace": dataclasses.replace,
+    "draft": lambda found: dataclasses.replace(
+        found, model_config=found.speculative_config.draft_model_config
+    ),
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_a_copy_of_a_config_gets_the_same_answer(
+    way: str, weightless: tuple[str, str], count_judgements: list[Any]
+) -> None:
+    found = config(weightless)
+    assert len(count_judgements) == 1
+    other = COPIES[way](found)
+    assert other.speculative_config.enable_adaptive_verification
+    other._validate_adaptive_verification()
+    # Only what is another config for this process is judged again.
+    again = way in ("deepcopy", "pickle")
+    assert len(count_judgements) == 1 + again
+    off = config(weightless, {"adaptive_verification_config": FIXED}, enable_lora=True)
+    assert not COPIES[way](off).speculative_config.enable_adaptive_verification
+
+
+@pytest.fixture
+def count_judgements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Each time that the rules are asked."""
+    from vllm_av.preflight import engine
+
+    asked: list[Any] = []
+    judge = engine.reasons_of
+
+    def counted(*args: Any) -> Any:
+        asked.append(args)
+        return judge(*args)
+
+    monkeypatch.setattr(engine, "reasons_of", counted)
+    return asked
+
+
+def test_where_the_workers_are_elsewhere_nothing_is_refused(
+    weightless: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray may place them on other GPUs than the front end's: each of them asks again."""
+    from vllm.config.compilation import CUDAGraphMode
+
+    from vllm_av.seams import check
+
+    found = config(weightless)
+    monkeypatch.setattr(found.parallel_config, "distributed_executor_backend", "ray")
+    found.compilation_config.cudagraph_mode = CUDAGraphMode.FULL_AND_PIECEWISE
+    monkeypatch.setattr("vllm.platforms.current_platform", _Cuda())
+    monkeypatch.setattr(check, "_judged", None)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
+    logging.getLogger(LOGGER).setLevel(logging.INFO)
+    with logged_by(LOGGER) as records:
+        found._validate_adaptive_verification()
+    assert "AV-CHECK-ELSEWHERE" in " ".join(record.getMessage() for record in records)
+    # A worker has joined its group when it asks.
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    assert check._gpu(found) == Gpu("NVIDIA L4", "cuda", 8, 9)
+
+
+class _Cuda:
+    """What is asked of vLLM's platform."""
+
+    def is_cpu(self) -> bool:
+        return False
+
+    is_xpu = is_cpu
+
+    def is_cuda(self) -> bool:
+        return True
+
+    is_cuda_alike = is_cuda
+
+    def get_device_name(self) -> str:
+        return "NVIDIA L4"
+
+    def get_device_capability(self) -> Any:
+        from vllm.platforms.interface import DeviceCapability
+
+        return DeviceCapability(8, 9)
