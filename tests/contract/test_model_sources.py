@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.vllm_source import tree_of
 from vllm_av.drafters import SUPPORTED
-from vllm_av.preflight.model import attention, hybrid, latent, mtp, own
+from vllm_av.preflight.model import attention, draft_layers, hybrid, latent, mtp, own
 from vllm_av.preflight.model.catalogue import AROUND, RULES, Rule
 from vllm_av.preflight.model.defaults import of_types
 from vllm_av.preflight.model.heads import _ON_BY_DEFAULT
@@ -190,3 +190,19 @@ def test_what_classes_add_is_what_they_add() -> None:
 
 def test_the_file_of_what_classes_add_is_sorted() -> None:
     assert list(of_types()) == sorted(of_types())
+
+
+def test_drafters_that_have_layers_are_vllms(tree: Path) -> None:
+    there = modules(tree)
+    plain = draft_layers._FULL.split()
+    hidden = draft_layers._MLA.split()
+    names = [*plain, *hidden, *draft_layers._EAGLE.split(), *draft_layers._EAGLE_MLA]
+    assert [name for name in names if name not in there] == []
+    for name in (*hidden, *draft_layers._EAGLE_MLA):
+        text = code(tree, there[name])
+        words = ("MLAAttention", "DeepseekV2DecoderLayer", "Glm4MoeLiteDecoderLayer")
+        assert any(word in text for word in (*words, "OpenPanguDecoderLayer")), name
+    for name in plain:
+        assert "MLAAttention" not in code(tree, there[name]), name
+    for name in ("Qwen3NextMTP", "Qwen3_5MTP"):
+        assert 'layer_type="full_attention"' in code(tree, there[name])

@@ -95,6 +95,8 @@ class DraftFacts:
         output_head: whether it holds an output head of its own; None as above.
         vocab_size, draft_vocab_size: of the target's tokens and of what it drafts from.
         source: the file, ``the target's own``, or ``vLLM's config``.
+        groups: its layers, where they run over the target's trimmed batch, as those of EAGLE, MTP
+            and a draft model do; empty for the others, and where they are not known.
     """
 
     method: str
@@ -106,6 +108,7 @@ class DraftFacts:
     vocab_size: int | None
     draft_vocab_size: int | None
     source: str
+    groups: tuple[LayerGroup, ...] = ()
 
 
 @dataclass(frozen=True)

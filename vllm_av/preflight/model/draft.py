@@ -10,7 +10,7 @@ from vllm_av.config.text import shown
 from vllm_av.drafters import drafter_type
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.facts import DraftFacts, ModelFacts
-from vllm_av.preflight.model import files, heads, speculators
+from vllm_av.preflight.model import defaults, draft_layers, files, heads, speculators
 from vllm_av.preflight.model.fields import MOST_TOKENS, Fields
 from vllm_av.preflight.model.method import asked, built, settled, tokens
 from vllm_av.preflight.model.mtp import Drafted, drafted
@@ -78,7 +78,7 @@ def draft_from_config(
         CheckError: as above.
     """
     what = _drafted(Fields(config, source, Code.QUESTION_DRAFT))
-    text = text_part(what.fields)
+    text = defaults.filled(text_part(what.fields))
     architectures, model_type = built(method, what, target)
     count = _count(num_speculative_tokens, method, what, text)
     found = heads.confidence(method, architectures, text, tensors)
@@ -101,6 +101,7 @@ def draft_from_config(
         vocab_size=target.vocab_size or None,
         draft_vocab_size=vocabulary or target.vocab_size or None,
         source=source,
+        groups=draft_layers.groups(method, architectures, text, max(1, what.modules)),
     )
 
 

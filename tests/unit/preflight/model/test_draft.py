@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vllm_av.errors import CheckError, Code
-from vllm_av.preflight.facts import ModelFacts
+from vllm_av.preflight.facts import LayerKind, ModelFacts
 from vllm_av.preflight.model import draft_from_config, read_draft, read_target
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -189,3 +189,43 @@ def test_deepseek_v4_1_drafts_by_dspark_alone(tmp_path: Path) -> None:
     with pytest.raises(CheckError, match="draft by dspark") as caught:
         read_draft({"method": "mtp", **K}, target)
     assert caught.value.code is Code.QUESTION_SPEC
+
+
+@pytest.mark.parametrize(
+    ("target", "spec", "layers"),
+    [
+        ("glm-4.5-air", {"method": "mtp"}, [(LayerKind.FULL, 1, 128, 96, 8)]),
+        ("qwen3-next-80b-a3b", {"method": "mtp"}, [(LayerKind.FULL, 1, 256, 16, 2)]),
+        ("deepseek-v3", {"method": "mtp"}, [(LayerKind.MLA, 1, 576, 128, 1)]),
+        (
+            "glm-5",
+            {"method": "mtp"},
+            [(LayerKind.MLA_SPARSE, 1, 576, 64, 1), (LayerKind.INDEXER, 1, 128, 32, 1)],
+        ),
+        (
+            "llama-3.1-8b",
+            {"method": "eagle3", "model": "llama-3.1-8b-eagle3"},
+            [(LayerKind.FULL, 1, 128, 32, 8)],
+        ),
+        (
+            "qwen3-8b",
+            {"method": "eagle3", "model": "qwen3-8b-speculator-eagle3"},
+            [(LayerKind.FULL, 1, 128, 32, 8)],
+        ),
+        ("qwen3-8b", {"model": "qwen3-0.6b"}, [(LayerKind.FULL, 28, 128, 16, 8)]),
+        # Whole blocks, or not known.
+        ("qwen3-8b", {"method": "dflash", "model": "qwen3-8b-dflash-b16"}, []),
+        ("qwen3-8b", {"method": "dspark", "model": "qwen3-8b-dspark-block7"}, []),
+        ("mimo-v2-flash", {"method": "mtp"}, []),
+    ],
+)
+def test_layers_that_see_the_trimmed_batch(
+    target: str, spec: dict[str, Any], layers: list[tuple[Any, ...]]
+) -> None:
+    if "model" in spec:
+        spec = {**spec, "model": str(CONFIGS / spec["model"])}
+    facts = read_draft(spec | K, read_target(str(CONFIGS / target)))
+    assert [
+        (group.kind, group.count, group.head_size, group.num_heads, group.num_kv_heads)
+        for group in facts.groups
+    ] == layers
