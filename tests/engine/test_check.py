@@ -3,9 +3,11 @@ engine serves with a fixed number of drafts."""
 
 import copy
 import dataclasses
+import json
 import logging
 import pickle
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +45,60 @@ def test_a_fault_is_refused_before_any_weight_is_read(
     head, line = str(caught.value).split("\n")
     assert head.startswith("[AV-CHECK-REFUSED] adaptive verification cannot run here, for one ")
     assert f"[{code}]" in line
+
+
+def test_routed_experts_are_a_fault_of_a_model_that_has_some(
+    weightless: tuple[str, str], tmp_path: Path
+) -> None:
+    target, draft = weightless
+    described = json.loads((Path(target) / "config.json").read_text())
+    experts = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}
+    counts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    (tmp_path / "config.json").write_text(json.dumps(described | experts | counts))
+    changes = {"enable_return_routed_experts": True, "enable_prefix_caching": True}
+    pair = str(tmp_path), draft
+    assert config(pair, {"enable_adaptive_verification": False}, **changes)
+    with pytest.raises(RefusedError) as caught:
+        config(pair, enable_lora=True, **changes)
+    assert codes(caught.value) == {"AV-CHECK-ROUTED-EXPERTS", "AV-CHECK-LORA"}
+
+
+def test_sharded_sampling_is_a_fault_in_the_vllm_that_cannot_have_it(
+    weightless: tuple[str, str],
+) -> None:
+    sharded = {"enable_batch_sharded_sampling": True, "tensor_parallel_size": 2}
+    if not vllm_version().startswith("0.32."):
+        assert config(weightless, **sharded).speculative_config.enable_adaptive_verification
+        return
+    with pytest.raises(RefusedError) as caught:
+        config(weightless, **sharded)
+    assert codes(caught.value) == {"AV-CHECK-SHARDED-SAMPLING"}
+    found = config(weightless, {"adaptive_verification_config": FIXED}, **sharded)
+    assert found.parallel_config.enable_batch_sharded_sampling
+
+
+def vllm_version() -> str:
+    from vllm import __version__
+
+    return __version__
+
+
+def test_a_check_that_fails_leaves_the_verdict_to_vllm(
+    weightless: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm_av.preflight import engine
+
+    def fails(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(engine, "reasons_of", fails)
+    with logged_by(LOGGER) as records:
+        assert config(weightless).speculative_config.enable_adaptive_verification
+    assert [record.levelname for record in records] == ["ERROR"]
+    assert records[0].exc_info is not None
+    with pytest.raises(RefusedError) as caught:
+        config(weightless, enable_lora=True)
+    assert codes(caught.value) == {"AV-CHECK-LORA"}
 
 
 def test_without_a_fault_the_weights_are_missed(weightless: tuple[str, str]) -> None:

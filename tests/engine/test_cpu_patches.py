@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from tests.engine.harness import Engine
+from vllm_av.errors import RefusedError
 
 EPSILON = 1e-6
 
@@ -101,6 +102,7 @@ def test_the_cpu_needs_no_graphs(adaptive: Engine) -> None:
     from vllm.v1.worker.gpu.spec_decode.adaptive_verification import (
         resolve_adaptive_cudagraph_mode,
     )
+    from vllm.v1.worker.gpu.spec_decode.target_check import check_target_layers
 
     config = adaptive.runner.vllm_config
     assert config.compilation_config.cudagraph_mode is CUDAGraphMode.NONE
@@ -113,6 +115,7 @@ def test_the_cpu_needs_no_graphs(adaptive: Engine) -> None:
     narrow = (AttentionCGSupport.NEVER, "NARROW")
     assert _build_manager(adaptive) is not None
     assert _build_manager(adaptive, additional_attn_cg_support=narrow) is not None
+    assert check_target_layers(config, config.model_config)
 
 
 @pytest.mark.usefixtures("graphs")
@@ -122,7 +125,7 @@ def test_platforms_with_graphs_still_need_full_ones(adaptive: Engine) -> None:
         resolve_adaptive_cudagraph_mode,
     )
 
-    with pytest.raises(ValueError, match="requires full CUDA graphs"):
+    with pytest.raises(RefusedError, match="AV-CHECK-GRAPHS"):
         adaptive.runner.vllm_config._validate_adaptive_verification()
     for mode in (CUDAGraphMode.NONE, CUDAGraphMode.PIECEWISE):
         with pytest.raises(AssertionError):
@@ -139,10 +142,14 @@ def test_platforms_with_graphs_still_need_full_ones(adaptive: Engine) -> None:
 @pytest.mark.usefixtures("graphs")
 def test_platforms_with_graphs_still_refuse_narrow_backends(adaptive: Engine) -> None:
     from vllm.v1.attention.backend import AttentionCGSupport
+    from vllm.v1.worker.gpu.spec_decode.target_check import check_target_layers
 
     with pytest.raises(ValueError, match=r"replays decode cudagraphs .* but CPU"):
         _build_manager(adaptive)
     narrow = (AttentionCGSupport.NEVER, "NARROW")
+    config = adaptive.runner.vllm_config
+    with pytest.raises(RefusedError, match=r"AV-CHECK-VARLEN.* but CPU.* allows none\. Layers: "):
+        check_target_layers(config, config.model_config)
     with pytest.raises(ValueError, match="but NARROW allows none"):
         _build_manager(adaptive, attn_groups=[], additional_attn_cg_support=narrow)
 

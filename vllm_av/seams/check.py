@@ -69,11 +69,9 @@ def check(vllm_config: Any, blockers: list[Any], layers: Mapping[str, Any] | Non
     from vllm_av.preflight.reasons import Weight
 
     spec = vllm_config.speculative_config
-    if layers is not None or _is_copy(vllm_config):
-        found = [engine.reason_of(blocker) for blocker in blockers]
-    else:
-        gpu = _gpu(vllm_config)
-        found = engine.reasons_of(vllm_config, blockers, gpu, _answers(vllm_config, gpu))
+    found = [engine.reason_of(blocker) for blocker in blockers]
+    if layers is None and not _is_copy(vllm_config):
+        found = _judged_by_rules(vllm_config, blockers) or found
     refusals = [reason for reason in found if reason.weight is Weight.REFUSAL]
     if not refusals:
         _tell(found)
@@ -83,6 +81,22 @@ def check(vllm_config: Any, blockers: list[Any], layers: Mapping[str, Any] | Non
         return []
     _refuse(refusals)
     return []
+
+
+def _judged_by_rules(vllm_config: Any, blockers: list[Any]) -> "list[Reason]":
+    """All reasons; none where they cannot be found, since vLLM checks what it needs by itself."""
+    from vllm.logger import init_logger
+
+    from vllm_av.preflight import engine
+
+    try:
+        gpu = _gpu(vllm_config)
+        return engine.reasons_of(vllm_config, blockers, gpu, _answers(vllm_config, gpu))
+    except Exception:
+        init_logger(f"vllm.{__name__}").exception(
+            "vllm_av cannot judge this config; vLLM's own check of adaptive verification holds"
+        )
+        return []
 
 
 def _is_copy(vllm_config: Any) -> bool:
@@ -99,7 +113,6 @@ def _is_copy(vllm_config: Any) -> bool:
 
 def _gpu(vllm_config: Any) -> "Gpu | None":
     """The device of this process; None where it is no worker, and Ray places those."""
-    import torch
     from vllm.platforms import current_platform
 
     from vllm_av.preflight.engine import executor
@@ -107,7 +120,7 @@ def _gpu(vllm_config: Any) -> "Gpu | None":
 
     if current_platform.is_cpu():
         return Gpu("cpu", "cpu", 0, 0)
-    if executor(vllm_config) == "ray" and not torch.distributed.is_initialized():
+    if executor(vllm_config) == "ray" and not _is_worker():
         return None
     if current_platform.is_xpu():
         return Gpu("xpu", "xpu", 0, 0)
@@ -120,6 +133,13 @@ def _gpu(vllm_config: Any) -> "Gpu | None":
     return Gpu(current_platform.get_device_name(), platform, capability.major, capability.minor)
 
 
+def _is_worker() -> bool:
+    """A worker has joined its group before it asks."""
+    import torch
+
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def _answers(vllm_config: Any, gpu: "Gpu | None") -> "Capabilities | None":
     if gpu is None:
         return None
@@ -129,7 +149,9 @@ def _answers(vllm_config: Any, gpu: "Gpu | None") -> "Capabilities | None":
 
 
 def _tell(found: "list[Reason]") -> None:
-    """What costs or changes something, and what is decided later."""
+    """What costs something, and what is decided later; once, where the config is made."""
+    if _is_worker():
+        return
     from vllm.logger import init_logger
 
     log = init_logger(f"vllm.{__name__}")
