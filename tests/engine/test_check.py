@@ -101,6 +101,48 @@ def test_a_check_that_fails_leaves_the_verdict_to_vllm(
     assert codes(caught.value) == {"AV-CHECK-LORA"}
 
 
+@pytest.mark.parametrize("code", [None, *FAULTS])
+def test_the_command_line_s_check_says_the_same(
+    code: str | None, weightless: tuple[str, str]
+) -> None:
+    """The question of an engine, made of vLLM's config, and that of its flags are alike."""
+    from vllm_av.preflight.backends.table import TableCapabilities
+    from vllm_av.preflight.engine import setup_of
+    from vllm_av.preflight.question import Question, ask
+    from vllm_av.preflight.rules import judge
+
+    spec, changes = FAULTS[code] if code else ({}, {})
+    whole = arguments(weightless, spec, **changes)
+    spec = whole.pop("speculative_config")
+    flags = [whole.pop("model"), "--speculative-config", json.dumps(spec)]
+    for name, value in whole.items():
+        flag = name.replace("_", "-")
+        if value is False:
+            flags += [f"--no-{flag}"] if name == "enable_prefix_caching" else []
+        else:
+            flags += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
+    asked = ask(Question(tuple(flags), gpu="cpu", environment={})).setup
+    block = spec.pop("adaptive_verification_config", None)
+    made = config(weightless, spec | {"enable_adaptive_verification": False}, **changes)
+    made.speculative_config.enable_adaptive_verification = True
+    made.speculative_config.adaptive_verification_config = block
+    found = setup_of(made, Gpu("cpu", "cpu", 0, 0))
+    for name in (
+        *("vllm", "patched", "gpu", "attention_backend", "backend_per_kind", "cudagraph_mode"),
+        *("max_capture_size", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size"),
+        *("pipeline_parallel_size", "data_parallel_size", "kv_cache_dtype", "block_size"),
+    ):
+        assert getattr(found, name) == getattr(asked, name), name
+    assert found.target.groups == asked.target.groups
+    assert found.target.dtype == asked.target.dtype
+    told = [
+        {reason.code for reason in judge(setup, TableCapabilities(setup.vllm)).reasons}
+        for setup in (found, asked)
+    ]
+    assert told[0] == told[1]
+    assert not code or code in told[0]
+
+
 def test_without_a_fault_the_weights_are_missed(weightless: tuple[str, str]) -> None:
     with pytest.raises(RuntimeError, match="Cannot find any model weights"):
         started(weightless, {})

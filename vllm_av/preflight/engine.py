@@ -12,13 +12,14 @@ from typing import Any, Protocol
 from vllm_av.config.block import BLOCK
 from vllm_av.config.whole import FLAG
 from vllm_av.errors import CheckError, Code
+from vllm_av.preflight.backends.flashinfer import installed
 from vllm_av.preflight.capabilities import Capabilities
 from vllm_av.preflight.facts import DraftFacts, Gpu, ModelFacts, Setup
 from vllm_av.preflight.model import draft_from_config, target_from_config
 from vllm_av.preflight.model.tensors import tensor_names
 from vllm_av.preflight.question import that_matter
 from vllm_av.preflight.reasons import Reason, ReasonCode, Weight
-from vllm_av.preflight.rules import reasons
+from vllm_av.preflight.rules import judge
 
 SOURCE = "vLLM's config"
 _CODES = {
@@ -73,7 +74,8 @@ def reasons_of(
         answers: what the attention backends can do; None where nobody can be asked.
     """
     setup = setup_of(vllm_config, gpu)
-    found = list(reasons(setup, answers if gpu else None))
+    nvidia = gpu is not None and gpu.platform == "cuda"
+    found = judge(setup, answers, installed() if nvidia else None).reasons
     refused = {reason.code for reason in found if reason.weight is Weight.REFUSAL}
     more = [reason for reason in map(reason_of, blockers) if reason.code not in refused]
     return [*more, *found]
@@ -189,7 +191,10 @@ def _tensors(name: str) -> frozenset[str] | None:
 
 
 def _speculative(spec: Any) -> dict[str, Any]:
-    return {name: value for name in _KEYS if (value := getattr(spec, name, None)) is not None}
+    found = {name: value for name in _KEYS if (value := getattr(spec, name, None)) is not None}
+    if (backend := getattr(spec, "attention_backend", None)) is not None:
+        found["attention_backend"] = backend.name
+    return found
 
 
 def _features(config: Any) -> Mapping[str, Any]:
@@ -197,14 +202,17 @@ def _features(config: Any) -> Mapping[str, Any]:
     attention, transfer = config.attention_config, config.kv_transfer_config
     found = {name: getattr(config.parallel_config, name, None) for name in _PARALLEL}
     found |= {
+        "additional_config": config.additional_config,
         "attention_config": {name: getattr(attention, name, None) for name in _ATTENTION},
         "compilation_mode": int(config.compilation_config.mode or 0),
         "enable_expert_parallel": config.parallel_config.enable_expert_parallel,
         "enable_lora": config.lora_config is not None,
         "enable_return_routed_experts": config.aux_output_config.enabled,
+        "enable_sleep_mode": config.model_config.enable_sleep_mode,
         "enforce_eager": config.model_config.enforce_eager,
         "kv_transfer_config": {"kv_connector": transfer.kv_connector} if transfer else None,
         "return_sampling_mask": config.model_config.return_sampling_mask,
         "use_replayssm": getattr(config.cache_config, "use_replayssm", None),
     }
-    return {name: value for name, value in found.items() if value}
+    on = {name: value for name, value in found.items() if value}
+    return on | {"optimization_level": int(config.optimization_level)}

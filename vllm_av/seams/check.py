@@ -137,7 +137,7 @@ def _is_worker() -> bool:
     """A worker has joined its group before it asks."""
     import torch
 
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
 
 
 def _answers(vllm_config: Any, gpu: "Gpu | None") -> "Capabilities | None":

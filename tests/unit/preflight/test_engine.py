@@ -34,7 +34,8 @@ def test_what_vllm_found_is_told_once_and_never_lost(monkeypatch: pytest.MonkeyP
     lora = Reason(ReasonCode.LORA, Weight.REFUSAL, "adapters", "no", "--enable-lora", "go")
     graphs = Reason(ReasonCode.GRAPHS, Weight.CAUTION, "graphs", "hm", "-cc", None)
     monkeypatch.setattr(engine, "setup_of", lambda *_: None)
-    monkeypatch.setattr(engine, "reasons", lambda *_: (lora, graphs))
+    judgement = SimpleNamespace(reasons=(lora, graphs))
+    monkeypatch.setattr(engine, "judge", lambda *_: judgement)
     kinds = ("lora", "cudagraphs", "weather")
     found = engine.reasons_of(None, map(blocker, kinds), None, None)
     # That of the rules for LoRA, and vLLM's own where a rule does not refuse.
