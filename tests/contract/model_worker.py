@@ -125,6 +125,7 @@ def target(folder: str) -> dict[str, Any]:
         "dtype": str(model.dtype).removeprefix("torch."),
         "experts": model.get_num_experts(),
         "layers": sorted([*key, count] for key, count in counts.items()),
+        "config": model.hf_config.to_dict(),
     }
 
 
@@ -190,4 +191,4 @@ if __name__ == "__main__":
         "targets": {folder: _told(target, folder) for folder in asked["targets"]},
         "drafts": [_told(draft, *each) for each in asked["drafts"]],
     }
-    Path(sys.argv[2]).write_text(json.dumps(answer))
+    Path(sys.argv[2]).write_text(json.dumps(answer, default=str))

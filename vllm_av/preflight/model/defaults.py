@@ -3,6 +3,7 @@
 ``defaults.json`` holds them for the types of model that this package knows the layers of, as they
 stand in transformers 5.19; a contract test holds it against the installed classes. So do these
 functions for the patterns of layers that some of those classes write where a config has none.
+Left out is DeepSeek V3.2's ``index_topk``: vLLM gives V3's class that name in the same process.
 
 Rule: a key that is there is never replaced.
 """

@@ -11,7 +11,7 @@ from vllm_av.preflight.model import read_draft, read_target
 DATA = Path(vllm_av.__file__).parent / "data"
 
 
-def test_a_target_with_its_own_mtp_module():
+def test_a_target_with_its_own_mtp_module() -> None:
     target = read_target(str(DATA / "mimo-mtp"))
     (group,) = target.groups
     assert (group.kind, group.count) == (LayerKind.FULL, 5)
@@ -31,9 +31,11 @@ def test_a_target_with_its_own_mtp_module():
         ("smollm2-eagle3", "eagle3", "eagle3", False, 6144),
     ],
 )
-def test_a_drafter_of_its_own(folder, method, type_name, head, draft_vocabulary):
+def test_a_drafter_of_its_own(
+    folder: str, method: str | None, type_name: str, head: bool, draft_vocabulary: int
+) -> None:
     target = read_target(str(DATA / "smollm2-draft"))  # its vocabulary is that of SmolLM2
-    spec = {"model": str(DATA / folder), "num_speculative_tokens": 5}
+    spec: dict[str, object] = {"model": str(DATA / folder), "num_speculative_tokens": 5}
     if method:
         spec["method"] = method
     draft = read_draft(spec, target)
