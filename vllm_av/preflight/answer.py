@@ -13,7 +13,7 @@ from vllm_av.preflight.facts import Gpu
 from vllm_av.preflight.question import Asked
 from vllm_av.preflight.reasons import Reason, Verdict, Weight
 from vllm_av.preflight.rules import Judgement
-from vllm_av.preflight.rules.layers import describe
+from vllm_av.preflight.rules.groups import describe
 
 
 @dataclass(frozen=True)

@@ -21,17 +21,10 @@ from vllm_av.preflight.graphs import NONE, Graphs, settle
 from vllm_av.preflight.installed import Installed, installed
 from vllm_av.preflight.model import read_draft, read_target
 from vllm_av.preflight.sizes import capture_size, sizes
+from vllm_av.preflight.variables import that_matter
 
-_VARIABLES = (
-    "TORCH_COMPILE_DISABLE",
-    "VLLM_BATCH_INVARIANT",
-    "VLLM_MOE_SKIP_PADDING",
-    "VLLM_USE_BREAKABLE_CUDAGRAPH",
-    "VLLM_USE_V2_MODEL_RUNNER",
-)
-_NUMBERS = ("VLLM_BATCH_INVARIANT", "VLLM_MOE_SKIP_PADDING", "VLLM_USE_V2_MODEL_RUNNER")
-"""Those that vLLM reads as a whole number, 0 for no."""
-_ROCM = "VLLM_ROCM_"
+__all__ = ["Asked", "Question", "ask", "that_matter"]
+
 _FEATURES = (
     "additional_config",
     "all2all_backend",
@@ -223,28 +216,6 @@ def _given(flags: Flags) -> Mapping[str, Any]:
     )
 
 
-def that_matter(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that vLLM reads and that matter here.
-
-    Raises:
-        CheckError: ``AV-QUESTION-FLAG``: a number is none.
-    """
-    found = {
-        name: value
-        for name, value in sorted(variables.items())
-        if name in _VARIABLES or name.startswith(_ROCM)
-    }
-    for name in _NUMBERS:
-        if name in found and not found[name].strip().isdigit():
-            raise CheckError(
-                Code.QUESTION_FLAG,
-                given=f"the variable {name} is {shown(found[name])}",
-                allowed="0 or 1",
-                fix="correct it, or unset it",
-            )
-    return found
-
-
 def _runner(environment: Mapping[str, str]) -> str | None:
     value = environment.get("VLLM_USE_V2_MODEL_RUNNER")
     return None if value is None else "v2" if int(value) else "v1"
@@ -257,7 +228,19 @@ def _executor(flags: Flags) -> str:
 
 
 def _of_compilation(flags: Flags, name: str) -> Any:
+    """A setting that is a flag, and a key of ``--compilation-config``; vLLM takes one of the two.
+
+    Raises:
+        CheckError: ``AV-QUESTION-FLAG``: both are given.
+    """
     flag = flags.get(name)
+    if flag is not None and name in flags.get("compilation_config", {}):
+        raise CheckError(
+            Code.QUESTION_FLAG,
+            given=f"{flags.place(name)} and {name} in --compilation-config are both given",
+            allowed="one of the two",
+            fix="remove one",
+        )
     return flags.get("compilation_config", {}).get(name) if flag is None else flag
 
 

@@ -143,6 +143,13 @@ def test_a_pasted_command_line_with_its_variables(run: Run, pair: list[str]) -> 
         (["MODEL", "--speculative-config", "SPEC", "-ac.backend_per_kind=1"], "AV-QUESTION-FLAG"),
         (
             [
+                *("MODEL", "--speculative-config", "SPEC", "--max-cudagraph-capture-size", "64"),
+                "-cc.max_cudagraph_capture_size=64",
+            ],
+            "AV-QUESTION-FLAG",
+        ),
+        (
+            [
                 *("MODEL", "--speculative-config", "SPEC", "-ac.backend=FLASH_ATTN"),
                 *("--attention-backend", "FLASH_ATTN"),
             ],

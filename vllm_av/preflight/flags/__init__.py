@@ -14,6 +14,7 @@ from typing import Any
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.flags.command import Served, serve_arguments
 from vllm_av.preflight.flags.file import file_words
+from vllm_av.preflight.flags.keys import check_keys, without_nulls
 from vllm_av.preflight.flags.values import LOOKED_AT, OBJECTS, read
 from vllm_av.preflight.flags.words import Given, givens
 
@@ -26,6 +27,10 @@ _SPEC_PARTS = {
     "spec-tokens": "num_speculative_tokens",
 }
 _FILE = "config"
+# In the speculative config a null is its owner's to judge, in the model's config it replaces.
+_PLAIN_OBJECTS = {
+    name.replace("-", "_") for name in OBJECTS - {_SPEC, "hf-overrides", "additional-config"}
+}
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,9 @@ def parse(args: Sequence[str], *, strict: bool = True) -> Flags:
         # As a whole: what the command line says replaces the object of a file.
         values |= found
     _fold_speculative(values, where, (*filed, *said))
+    for name in _PLAIN_OBJECTS & set(values):
+        values[name] = without_nulls(values[name])
+    check_keys(values, where)
     return Flags(
         (*filed, *said),
         values,

@@ -22,6 +22,7 @@ from vllm_av.preflight.rules import (
     unseen,
 )
 from vllm_av.preflight.rules.block import block
+from vllm_av.preflight.rules.draft_layers import draft_layers
 from vllm_av.preflight.rules.flashinfer import flashinfer as about_flashinfer
 from vllm_av.preflight.rules.layers import layers
 from vllm_av.preflight.rules.scorer import Scorer
@@ -91,5 +92,6 @@ def _all(
     yield from found
     yield from block(setup, {reason.code for reason in found})
     yield from layers(setup, answers)
+    yield from draft_layers(setup, answers)
     yield from fast_paths.other_backend(setup, answers)
     yield from about_flashinfer(setup, answers, flashinfer)

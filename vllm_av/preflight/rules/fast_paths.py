@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from vllm_av.preflight.capabilities import LayerAnswer
 from vllm_av.preflight.facts import LayerKind, Setup
 from vllm_av.preflight.reasons import Reason, ReasonCode
-from vllm_av.preflight.rules.layers import describe
+from vllm_av.preflight.rules.groups import describe
 from vllm_av.preflight.rules.words import SPEC, caution
 
 

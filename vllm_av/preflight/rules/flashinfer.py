@@ -10,7 +10,8 @@ from vllm_av.preflight.backends.kernels import TRTLLM_GEN
 from vllm_av.preflight.capabilities import LayerAnswer
 from vllm_av.preflight.facts import Setup
 from vllm_av.preflight.reasons import Reason, ReasonCode
-from vllm_av.preflight.rules.layers import describe, instead
+from vllm_av.preflight.rules.groups import describe
+from vllm_av.preflight.rules.layers import instead
 from vllm_av.preflight.rules.words import refusal, unknown
 
 _SINCE = "0.7.2"

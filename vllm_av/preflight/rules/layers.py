@@ -8,48 +8,25 @@ a backend that does for all groups at once, or one for each kind.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from vllm_av.preflight.capabilities import NEVER, Candidate, LayerAnswer
-from vllm_av.preflight.facts import LayerGroup, LayerKind, Setup
+from vllm_av.preflight.facts import Setup
 from vllm_av.preflight.reasons import Change, Reason, ReasonCode
 from vllm_av.preflight.rules import alternatives
+from vllm_av.preflight.rules.draft_layers import refused, steered
+from vllm_av.preflight.rules.groups import KINDS, PER_KIND, describe, named, place, selected
 from vllm_av.preflight.rules.words import flag, refusal, unknown
 
 UNTOLD = "none"
 """The source of an answer about a backend that the table lacks."""
 _ABOUT_TRIMMING = "query lens mismatch"
-_KINDS = {
-    LayerKind.FULL: "full_attention",
-    LayerKind.CHUNKED: "full_attention",
-    LayerKind.SLIDING: "sliding_window",
-    LayerKind.MLA: "mla_attention",
-    LayerKind.MLA_SPARSE: "mla_attention",
-}
-"""What vLLM's selector is asked about -> its name in ``backend_per_kind``."""
-_PER_KIND = "attention-config.backend_per_kind"
 
 
 def layers(setup: Setup, answers: Sequence[LayerAnswer]) -> Iterator[Reason]:
     """Every group that stands in the way."""
     for answer in answers:
         yield from _group(setup, answer, answers)
-
-
-def describe(group: LayerGroup) -> str:
-    """``28 layers of full attention``."""
-    return f"{group.count} layer{'' if group.count == 1 else 's'} of {group.kind}"
-
-
-def selected(group: LayerGroup) -> bool:
-    """Whether the selector, and with it the user, has a say about the backend."""
-    return group.backend is None and group.kind in _KINDS
-
-
-def named(setup: Setup, group: LayerGroup) -> str | None:
-    """The backend that the user names for these layers."""
-    if not selected(group):
-        return None
-    return setup.backend_per_kind.get(_KINDS[group.kind], setup.attention_backend)
 
 
 def _group(setup: Setup, answer: LayerAnswer, answers: Sequence[LayerAnswer]) -> Iterator[Reason]:
@@ -73,12 +50,30 @@ def _group(setup: Setup, answer: LayerAnswer, answers: Sequence[LayerAnswer]) ->
         return
     invalid = [why for why in shown.invalid if _ABOUT_TRIMMING not in why]
     if answer.chosen is None and name is None and _all_invalid(answer):
-        yield _reason(setup, answer, answers, ReasonCode.BACKEND, None, _each(answer))
-        return
-    if invalid and answer.chosen is None:
+        why = _each(answer)
+    elif invalid and answer.chosen is None:
         why = f"{shown.name} does not take them: {'; '.join(invalid)}"
-        yield _reason(setup, answer, answers, ReasonCode.BACKEND, shown, why)
+    else:
+        yield from _trimming(setup, answer, answers, shown)
         return
+    reason = _reason(setup, answer, answers, ReasonCode.BACKEND, shown, why)
+    yield reason
+    if not reason.changes and answer.candidates:
+        # Nothing would do: what stands behind the first reason is told with it.
+        best = _best(setup, answer) if name is None else shown
+        yield from _trimming(setup, answer, answers, best)
+
+
+def _best(setup: Setup, answer: LayerAnswer) -> Candidate:
+    """The candidate that comes nearest to verifying trimmed drafts."""
+    need = setup.max_query_len
+    return max(answer.candidates, key=lambda each: (each.lens + each.replays(need), each.lens))
+
+
+def _trimming(
+    setup: Setup, answer: LayerAnswer, answers: Sequence[LayerAnswer], shown: Candidate
+) -> Iterator[Reason]:
+    """The two questions of adaptive verification to a backend."""
     if not shown.lens:
         why = (
             f"{_name(shown)} plans by the host's query lengths, which trimming on the device "
@@ -134,7 +129,7 @@ def _reason(
     where = group.where
     if name is not None:
         asked += f" through {name}"
-        where = _place(setup)
+        where = place(setup)
     changes, remark = _fix(setup, answer, answers)
     return refusal(
         code,
@@ -184,28 +179,38 @@ def instead(
     ]
     mine = able[ours.index(answer)]
     common = [name for name in mine if all(name in names for names in able)]
-    away = (flag(_PER_KIND),) if setup.backend_per_kind else ()
-    option = _option(setup)
-    if common:
-        return (*away, flag(option, common[0]))
     if not mine:
         return ()
+    proposals = [_one(setup, name) for name in common[:1]]
+    proposals.append(_per_kind(setup, ours, able))
+    for changes, new in proposals:
+        # The same option steers the drafter's layers.
+        if not refused(new):
+            return changes
+    changes, new = proposals[0]
+    return (*changes, *steered(new))
+
+
+def _one(setup: Setup, name: str) -> tuple[tuple[Change, ...], Setup]:
+    """One backend for all layers, and the setup with it."""
+    away = (flag(PER_KIND),) if setup.backend_per_kind else ()
+    new = replace(setup, attention_backend=name, backend_per_kind={})
+    return (*away, flag(_option(setup), name)), new
+
+
+def _per_kind(
+    setup: Setup, ours: Sequence[LayerAnswer], able: Sequence[Sequence[str]]
+) -> tuple[tuple[Change, ...], Setup]:
+    """One for each kind, those that suffice as they are."""
     kinds = dict(setup.backend_per_kind)
     for one, names in zip(ours, able, strict=True):
-        kind = _KINDS[one.group.kind]
-        if names and (kinds.get(kind) not in names):
+        kind = KINDS[one.group.kind]
+        if names and named(setup, one.group) not in names:
             kinds[kind] = names[0]
-    return (flag(_PER_KIND, kinds),)
+    return (flag(PER_KIND, kinds),), replace(setup, backend_per_kind=kinds)
 
 
 def _option(setup: Setup) -> str:
     """Where the user named it, or the shorter of the two."""
     config = setup.features.get("attention_config") or {}
     return "attention-config.backend" if "backend" in config else "attention-backend"
-
-
-def _place(setup: Setup) -> str:
-    default = setup.place("attention_config", "--attention-config")
-    if setup.backend_per_kind:
-        return setup.place("attention_config.backend_per_kind", default)
-    return setup.place("attention_backend", setup.place("attention_config.backend", default))

@@ -62,6 +62,7 @@ def mistake(*args: str) -> CheckError:
         ),
         (["-sc", '{"model": "d"}', "--spec-tokens", "4"], "speculative_config", None),
         (["--attention-config", "none"], "attention_config", {}),
+        (["-cc", '{"mode": null, "x": {"y": null}}'], "compilation_config", {"x": {}}),
     ],
 )
 def test_a_flag_is_read_as_vllm_reads_it(args: list[str], name: str, value: object) -> None:
@@ -127,6 +128,12 @@ def test_flags_that_do_not_matter_are_named_and_their_values_skipped() -> None:
         (["-tp.x", "1"], "gives a key of a flag that has none"),
         (["--enable-lora.x", "1"], "gives a key of a flag that has none"),
         (["--revision", " "], "a name"),
+        (["-cc.max_cudagraph_capture_size=big"], "a whole number from 1 on"),
+        (["-cc", '{"cudagraph_capture_sizes": [8, "x"]}'], "a list of whole numbers"),
+        (["-cc", '{"pass_config": 3}'], "pass_config in -cc is 3; an object"),
+        (["-ac.flash_attn_version=5"], "2, 3 or 4"),
+        (["-ac.backend=7"], "backend in -ac is 7; a name"),
+        (["--kv-transfer-config.kv_connector_extra_config=1"], "an object"),
         (["--dtype", "bf16"], "one of auto, bfloat16"),
         (["--performance-mode", "fast"], "one of balanced"),
         (["second"], "belongs to no flag"),

@@ -197,6 +197,16 @@ CASES = (
     ),
     Case("narrow graphs", (C.VARLEN,), R, (*FEW, "--attention-backend", "flash_attn"), gpu="sm80"),
     Case("host's lengths", (C.LENS, C.VARLEN), R, (*FEW, "-ac.backend=FLASHINFER"), gpu="sm120"),
+    Case("the drafter's own backend", (C.LENS,), R, spec={"attention_backend": "FLASHINFER"}),
+    Case(
+        "a backend for the target alone",
+        (C.BACKEND,),
+        R,
+        (*FEW, "--attention-backend", "FLASHINFER_MLA"),
+        target="deepseek-v3",
+        environment={"VLLM_MOE_SKIP_PADDING": "0"},
+        gpu="b200",
+    ),
     Case(
         "an old FlashInfer",
         (C.FLASHINFER,),

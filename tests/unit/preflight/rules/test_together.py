@@ -10,7 +10,7 @@ import pytest
 from tests.unit.preflight.rules.applied import applied
 from tests.unit.preflight.rules.cases import CASES, FEW, Case
 from tests.unit.preflight.rules.conftest import Check
-from vllm_av.errors import Code
+from vllm_av.errors import Code, VllmAvError
 from vllm_av.preflight.reasons import ReasonCode as C
 from vllm_av.preflight.reasons import Verdict, Weight
 
@@ -252,3 +252,81 @@ def test_no_fix_brings_a_refusal_to_light_that_was_not_told(
         assert len(codes) <= len({each.code for each in left.reasons})
         assert after.reasons != left.reasons
         left = after
+
+
+def test_layers_that_nothing_can_verify_hide_nothing(checked: Check) -> None:
+    case = Case("chunks", (), R, (*FEW, "-pcp", "2"), target="llama-4-scout", gpu="rtx5090")
+    told = [reason.code for reason in checked(case).reasons if reason.weight is R]
+    # Of the layers that attend within chunks, of those of full attention, and of the drafter's.
+    assert sorted(told) == [C.BACKEND, C.BACKEND, C.BACKEND, C.VARLEN]
+
+
+def test_one_backend_for_each_kind_where_none_does_for_all(checked: Check, tmp_path: Path) -> None:
+    case = Case(
+        "kinds",
+        (),
+        R,
+        target="deepseek-v3",
+        environment={"VLLM_MOE_SKIP_PADDING": "0"},
+        gpu="mi300x",
+    )
+    question = case.question(tmp_path)
+    (reason,) = checked(case, question).reasons
+    # All layers through it would not do: the drafter has no MLA.
+    kinds = {"mla_attention": "ROCM_AITER_MLA"}
+    assert reason.fix == f"write --attention-config.backend_per_kind '{json.dumps(kinds)}'"
+    assert checked(case, applied(question, reason.changes)).reasons == ()
+
+
+def test_what_is_named_for_the_target_alone(checked: Check, tmp_path: Path) -> None:
+    case = Case(
+        "named",
+        (),
+        R,
+        (*FEW, "--attention-backend", "TRITON_MLA"),
+        target="deepseek-v3",
+        environment={"VLLM_MOE_SKIP_PADDING": "0"},
+        gpu="mi300x",
+    )
+    question = case.question(tmp_path)
+    target, drafter = checked(case, question).reasons
+    assert (target.code, drafter.code) == (C.VARLEN, C.BACKEND)
+    assert target.fix == (
+        'write --attention-backend ROCM_AITER_MLA and set "attention_backend": "ROCM_ATTN"'
+    )
+    assert checked(case, applied(question, target.changes)).reasons == ()
+
+
+JUNK = (None, True, 0, -1, 2.5, 10**30, "", "x", "auto", [], {}, [1], {"a": 1}, "\0", "\u00e9")
+KEYS = {
+    "attention-config": ("backend", "backend_per_kind", "flash_attn_version", "use_non_causal"),
+    "compilation-config": ("mode", "cudagraph_mode", "cudagraph_capture_sizes", "pass_config"),
+    "kv-transfer-config": ("kv_connector", "kv_connector_extra_config"),
+    "additional-config": ("decode_backend",),
+    "hf-overrides": ("num_attention_heads", "vocab_size", "architectures", "layer_types"),
+    "speculative-config": ("method", "model", "num_speculative_tokens", BLOCK, "attention_backend"),
+}
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_whatever_is_in_a_config_the_answer_is_reasons_or_one_line(
+    seed: int, checked: Check, tmp_path: Path
+) -> None:
+    draw = random.Random(seed)
+    name = draw.choice(list(KEYS))
+    values = {key: draw.choice(JUNK) for key in draw.sample(KEYS[name], min(2, len(KEYS[name])))}
+    gpu = draw.choice(("h100", "b200", "mi300x", "cpu", "xpu", "t4"))
+    target = draw.choice(("llama-3.1-8b", "deepseek-v3.2", "qwen3-next-80b-a3b", "gpt-oss-120b"))
+    more = () if name == "speculative-config" else (f"--{name}", json.dumps(values))
+    spec = values if name == "speculative-config" else {}
+    case = Case("junk", (), R, (*FEW, *more), spec=spec, target=target, gpu=gpu)
+    said, code = _said(case, checked)
+    assert all("\n" not in line for line in said)
+    assert code is None or code.startswith(("AV-QUESTION-", "AV-CONFIG-"))
+
+
+def _said(case: Case, checked: Check) -> tuple[list[str], Code | None]:
+    try:
+        return list(checked(case).lines()), None
+    except VllmAvError as error:
+        return [str(error)], error.code

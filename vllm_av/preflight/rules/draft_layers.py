@@ -1,0 +1,109 @@
+"""Can the drafter's own layers run over the target's trimmed batch?
+
+EAGLE, MTP and a draft model prefill over the batch that was trimmed, so that their layers too must
+not plan by the host's query lengths; their graphs are their own, and no bound is asked of them.
+vLLM finds out when it builds the drafter, after the target's weights.
+
+Rule: the drafter's layers are selected as vLLM selects them, from the table of that vLLM: what
+plans by the host's lengths is left out, and refused where it is named.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from vllm_av.drafters import SUPPORTED
+from vllm_av.preflight.backends.table import TableCapabilities
+from vllm_av.preflight.capabilities import LayerAnswer
+from vllm_av.preflight.facts import LayerGroup, Setup
+from vllm_av.preflight.reasons import Change, Reason, ReasonCode
+from vllm_av.preflight.rules.groups import KINDS, PER_KIND, describe, named, place
+from vllm_av.preflight.rules.words import flag, key, refusal, spec_place
+
+_KEY = "attention_backend"
+_DRAFT_MODEL = "draft_model"
+"""The method whose layers only the target's options steer."""
+
+
+def draft_layers(setup: Setup, answers: Sequence[LayerAnswer]) -> Iterator[Reason]:
+    """Every group of the drafter's layers that stands in the way by itself."""
+    drafter = _as_drafter(setup)
+    shared = {named(setup, each.group) for each in answers if not _lens(each)}
+    for answer in refused(setup):
+        name = named(drafter, answer.group)
+        if name is not None and name in shared and not _lens(answer):
+            continue  # the same option, told of the target's layers, mends it
+        yield _reason(setup, answer, name)
+
+
+def refused(setup: Setup) -> list[LayerAnswer]:
+    """The groups of the drafter's layers for which vLLM finds no backend."""
+    if setup.gpu is None or setup.vllm not in SUPPORTED:
+        return []
+    table = TableCapabilities(setup.vllm)
+    drafter = _as_drafter(setup)
+    answers = [table.answer(drafter, group) for group in setup.draft.groups]
+    return [each for each in answers if each.chosen is None or not each.chosen.lens]
+
+
+def steered(setup: Setup) -> tuple[Change, ...]:
+    """What lets the drafter have another backend than the target's."""
+    names = [name for answer in refused(setup) for name in _able(answer)]
+    return (key(_KEY, names[0]),) if names and setup.draft.method != _DRAFT_MODEL else ()
+
+
+def _as_drafter(setup: Setup) -> Setup:
+    """The setup as the selector sees it for the drafter's layers: as released, no bound asked."""
+    own = None if setup.draft.method == _DRAFT_MODEL else _text(setup.speculative.get(_KEY))
+    cache = setup.speculative.get("kv_cache_dtype")
+    return replace(
+        setup,
+        patched=False,
+        attention_backend=own.upper() if own else setup.attention_backend,
+        kv_cache_dtype=_text(cache) or setup.kv_cache_dtype,
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.lower() != "auto" else None
+
+
+def _lens(answer: LayerAnswer) -> bool:
+    """Whether what is shown of it takes trimmed lengths."""
+    return answer.chosen.lens if answer.chosen else False
+
+
+def _able(answer: LayerAnswer) -> list[str]:
+    return [each.name for each in answer.candidates if each.lens and not each.invalid]
+
+
+def _instead(setup: Setup, group: LayerGroup, name: str) -> tuple[Change, ...]:
+    """Another backend for the drafter's layers; what names one for their kind goes before it."""
+    kind = KINDS.get(group.kind)
+    if kind not in setup.backend_per_kind:
+        return (key(_KEY, name),)
+    kept = {each: value for each, value in setup.backend_per_kind.items() if each != kind}
+    return (flag(PER_KIND, kept or None), key(_KEY, name))
+
+
+def _reason(setup: Setup, answer: LayerAnswer, name: str | None) -> Reason:
+    shown = answer.chosen or next(
+        (each for each in answer.candidates if each.name == name), answer.candidates[0]
+    )
+    able = _able(answer) if setup.draft.method != _DRAFT_MODEL else []
+    own = setup.speculative.get(_KEY) is not None
+    where = answer.group.where
+    if name is not None:
+        where = spec_place(setup, _KEY) if own else place(setup)
+    return refusal(
+        ReasonCode.BACKEND if shown.lens else ReasonCode.LENS,
+        *(_instead(setup, answer.group, able[0]) if able else ()),
+        asked=f"the drafter's {describe(answer.group)}" + (f" through {name}" if name else ""),
+        found=f"{shown.name} does not take them: {'; '.join(shown.invalid)}"
+        if shown.lens
+        else f"{shown.name} plans by the host's query lengths, and the drafter reads the batch "
+        "that was trimmed",
+        where=where,
+        fix=None if able else "draft by DFlash or DSpark, whose layers see whole blocks",
+        source=shown.source,
+    )
