@@ -79,7 +79,8 @@ def ask(version: str, gpu: str, cases: Sequence[Case], cache: Path) -> list[Outc
         text=True,
         cwd=ROOT,
         env=environ,
-        timeout=240,
+        # Building takes seconds a model, and more beside others' work.
+        timeout=900 if any(each.build for each in cases) else 240,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -23,6 +23,8 @@ from vllm_av.doctor.servers import Server
 from vllm_av.drafters import SUPPORTED
 from vllm_av.errors import Code
 
+ASK = "vllm_av.doctor.ask"
+"""Not imported here: it needs pydantic, and the doctor works without."""
 PATIENCE = 60.0
 """Seconds for one answer; the check needs less than three, and less than 15 if it asks vLLM."""
 
@@ -67,12 +69,10 @@ def judge(server: Server, installed: Installed, *, ask_vllm: bool = False) -> Ju
         return Judged(server.pid, "not asked", (line,), "another file system")
     version, vllm = _vllm(server, installed)
     ways = "auto" if ask_vllm else "table"
-    command = [sys.executable, "-m", "vllm_av", "check", "--json", "--capabilities", ways]
-    if version is not None:
-        command += ["--vllm-version", version]
+    command = [sys.executable, "-m", ASK, ways, version or ""]
     try:
         done = subprocess.run(
-            [*command, "--", *server.arguments],
+            [*command, *server.arguments],
             cwd=server.folder,
             env=_environ(server),
             capture_output=True,

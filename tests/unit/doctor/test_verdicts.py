@@ -1,6 +1,8 @@
 """What the check says of a running server; the check is the real one, in its own process."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +64,12 @@ def test_a_server_is_judged_by_its_own_variables(server: Server, look: Look) -> 
     assert judge(server, look()).says != "no"
 
 
+def test_of_a_flag_given_twice_the_last_one_counts(server: Server, look: Look) -> None:
+    twice = (*server.arguments, "--dtype", "auto", "--enforce-eager", "--dtype", "bfloat16")
+    judged = judge(replace(server, arguments=twice), look())
+    assert judged.says in ("yes", "no")
+
+
 def test_where_it_is_switched_off(server: Server, look: Look) -> None:
     judged = judge(replace(server, arguments=("target",)), look())
     assert judged.says == "off"
@@ -117,3 +125,14 @@ def test_the_report_holds_servers_and_other_engines(server: Server, look: Look) 
     assert [each["says"] for each in answer["servers"]] == ["not asked"]
     assert answer["other_engines"] == [{"pid": 8, "title": "VLLM::EngineCore"}]
     assert answer["flashinfer"]["version"] is None
+
+
+def test_the_doctor_works_where_the_check_cannot_be_loaded() -> None:
+    program = """
+import sys
+sys.modules["pydantic"] = None
+from vllm_av.doctor import examine
+assert "vllm_av.preflight.check" not in sys.modules
+assert examine().as_dict()["attention"]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
