@@ -1,60 +1,53 @@
-"""``python -m ci.source_lines [TREE VERSION]``: at which lines of vLLM's source the table was read.
+"""``python -m ci.source_lines``: at which lines of vLLM's source the table was read.
 
 The rows name files and names (``flash_attn.py:FlashAttentionBackend``); the lines of each version
-are looked up in its pinned wheel, or in the tree of a package ``vllm`` that is as the wheel brought
-it, and kept in ``vllm_av/preflight/backends/lines``.
+are looked up in its pinned wheel and kept in ``vllm_av/preflight/backends/lines``.
 
 Rule: every place that a row names is in the source; a test compares with the installed vLLM.
 """
 
 import ast
 import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from zipfile import Path as ZipPath
-from zipfile import ZipFile
 
+from vllm_av.patching.tree import wheel_source
 from vllm_av.patching.wheels import pinned_wheel
-from vllm_av.preflight.backends.rows import VERSIONS
 from vllm_av.preflight.backends.source import BASES
 from vllm_av.preflight.backends.table import places
+from vllm_av.preflight.backends.versions import VERSIONS
 
 LINES = Path(__file__).resolve().parents[1] / "vllm_av/preflight/backends/lines"
 
+Read = Callable[[str], bytes | None]
+"""A file of a wheel, None where it has no such."""
+
 
 def main() -> None:
-    """Write the lines of one version from a tree, or of all from their wheels."""
-    if len(sys.argv) == 3:
-        _write(sys.argv[2], Path(sys.argv[1]))
-        return
+    """Write the lines of every version."""
     for version in VERSIONS:
-        with ZipFile(pinned_wheel(version, say=print)) as wheel:
-            _write(version, ZipPath(wheel, "vllm/"))
+        found = lines(wheel_source(pinned_wheel(version, say=print)).read, version)
+        text = json.dumps(found, indent=1, sort_keys=True)
+        (LINES / f"{version}.json").write_text(text + "\n")
 
 
-def _write(version: str, tree: Path | ZipPath) -> None:
-    text = json.dumps(lines(tree, version), indent=1, sort_keys=True)
-    (LINES / f"{version}.json").write_text(text + "\n")
-
-
-def lines(tree: Path | ZipPath, version: str) -> dict[str, int]:
+def lines(read: Read, version: str) -> dict[str, int]:
     """Place -> line, for every place that the table of a version names."""
     found: dict[str, int] = {}
     by_file: dict[str, dict[str, int]] = {}
     for place in sorted(places(version)):
         file, _, name = place.partition(":")
         if file not in by_file:
-            by_file[file] = dict(_names(ast.parse(_read(tree, file)).body, ""))
+            by_file[file] = dict(_names(ast.parse(_source(read, file)).body, ""))
         found[place] = by_file[file][name]
     return found
 
 
-def _read(tree: Path | ZipPath, file: str) -> str:
+def _source(read: Read, file: str) -> bytes:
     for base in BASES:
-        path = tree / base / file
-        if path.is_file():
-            return path.read_text(encoding="utf-8")
+        text = read(f"vllm/{base}/{file}")
+        if text is not None:
+            return text
     raise FileNotFoundError(file)
 
 

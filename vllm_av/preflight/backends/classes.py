@@ -19,13 +19,17 @@ from vllm_av.preflight.backends.priorities import priorities
 from vllm_av.preflight.backends.query import Query, query
 from vllm_av.preflight.backends.row import Row
 from vllm_av.preflight.backends.rows import own, rows
+from vllm_av.preflight.backends.selector import choose, choose_without, validates, within_chunks
 from vllm_av.preflight.backends.source import module_names
 from vllm_av.preflight.backends.standin import spec, stand_in
 from vllm_av.preflight.backends.table import answer as from_table
 from vllm_av.preflight.backends.table import candidate as from_row
-from vllm_av.preflight.backends.table import choose, choose_without, nearest
-from vllm_av.preflight.capabilities import NEVER, Candidate, LayerAnswer
+from vllm_av.preflight.backends.versions import nearest
+from vllm_av.preflight.capabilities import Candidate, LayerAnswer
 from vllm_av.preflight.facts import LayerGroup, Setup
+
+VARLEN = "max_varlen_query_len"
+"""The field of a patched selector's config that tells it K+1."""
 
 ASKED = "asked"
 """The source of an answer that a class gave."""
@@ -62,8 +66,8 @@ class _Asking:
         version = nearest(self.setup.vllm)
         table = from_table(self.group, self.asked, version)
         if self.asked.model_named is not None:
-            found = self._candidate(own.named(self.asked.model_named, self.asked), None)
-            return LayerAnswer(self.group, found, (found,), found)
+            only = self._candidate(own.named(self.asked.model_named, self.asked), None)
+            return LayerAnswer(self.group, only, (only,), only)
         order = self._order()
         if self.asked.named is not None and self.asked.named not in order:
             order.append(self.asked.named)
@@ -73,7 +77,8 @@ class _Asking:
         named = [each.name for each in table.candidates if each.name not in order]
         more = [self._candidate(name, table) for name in named]
         fit = [each for each in more if each.suffices(self.asked.max_query_len)]
-        return LayerAnswer(self.group, chosen, (*judged, *fit), without)
+        found = LayerAnswer(self.group, chosen, (*judged, *fit), without)
+        return within_chunks(found) if self.asked.chunked else found
 
     def _order(self) -> list[str]:
         """The names of vLLM's own list of priorities."""
@@ -94,7 +99,7 @@ class _Asking:
             found = rocm._get_backend_priorities(asked.mla, asked.sparse, asked.kv_connector)
         else:
             # these platforms have no list: their selector is a chain of conditions
-            return priorities(asked, nearest(self.setup.vllm) == "0.32.0")
+            return priorities(asked)
         return [each.name for each in found]
 
     def _candidate(self, name: str, table: LayerAnswer | None) -> Candidate:
@@ -106,17 +111,15 @@ class _Asking:
             support = builder.get_cudagraph_support(self.config, layers).name
             bound = builder.get_varlen_cudagraph_max_query_len(self.config, layers)
             lens = bool(backend.supports_device_cpu_query_lens_mismatch())
-            why = tuple(self._invalid(backend))
+            why = tuple(self._invalid(name, backend))
         except Exception as error:
             return self._unasked(name, table, error)
         row = self._row(name)
         note = row.note(self.asked) if row is not None else ""
-        if self.asked.chunked:
-            support, note = NEVER, "within chunks"
         return Candidate(name, why, lens, support, bound, ASKED, note)
 
-    def _invalid(self, backend: Any) -> list[str]:
-        if self.asked.model_named or not (self.asked.on("cuda") or self.asked.on("rocm")):
+    def _invalid(self, name: str, backend: Any) -> list[str]:
+        if self.asked.model_named or not validates(name, self.asked):
             return []
         found: list[str] = backend.validate_configuration(
             device_capability=self._capability(),
@@ -146,11 +149,17 @@ class _Asking:
 
     def _chosen(self, judged: list[Candidate]) -> Candidate | None:
         """What vLLM's own selector takes; the table's rules where one could not be asked."""
-        if any(each.source != ASKED for each in judged):
+        if any(each.source != ASKED for each in judged) or not self._can_select():
             return choose(judged, self.asked)
         found = self._selected(judged, adaptive=True)
         # A patched selector falls back to what it takes without adaptive verification.
         return self._without(judged) if found is None and self.asked.patched else found
+
+    def _can_select(self) -> bool:
+        """Whether this vLLM's selector is of the kind that is asked about."""
+        from vllm.v1.attention.selector import AttentionSelectorConfig
+
+        return not self.asked.patched or VARLEN in AttentionSelectorConfig._fields
 
     def _without(self, judged: list[Candidate]) -> Candidate | None:
         """The same with adaptive verification off."""
@@ -182,9 +191,7 @@ class _Asking:
         from vllm.v1.attention.selector import AttentionSelectorConfig
 
         asked = self.asked
-        bound = {}
-        if "max_varlen_query_len" in AttentionSelectorConfig._fields:  # of a patched vLLM
-            bound["max_varlen_query_len"] = asked.max_query_len if adaptive else None
+        bound = {VARLEN: asked.max_query_len} if adaptive and asked.patched else {}
         return AttentionSelectorConfig(
             **bound,
             head_size=asked.head_size,

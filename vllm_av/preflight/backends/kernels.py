@@ -8,6 +8,8 @@ they take for granted is what the wheel of vLLM and ``flashinfer-python`` bring:
 Rule: no backend's row looks at a GPU in another way.
 """
 
+from dataclasses import replace
+
 from vllm_av.preflight.backends.query import Query
 from vllm_av.preflight.capabilities import ALWAYS, UNIFORM_BATCH
 
@@ -15,10 +17,11 @@ TRTLLM_GEN, XQA, FA2 = "trtllm-gen", "XQA", "fa2"
 """FlashInfer's decode kernels."""
 
 
-def quantized(cache: str) -> bool:
+def quantized(query: Query) -> bool:
     """``is_quantized_kv_cache``."""
-    packed = ("fp8", "nvfp4", "turboquant_", "octave_", "ultraquant_")
-    return cache.startswith(packed) or cache.endswith("per_token_head")
+    packed = () if query.old else ("turboquant_", "octave_", "ultraquant_")
+    cache = query.kv_cache_dtype
+    return cache.startswith(("fp8", "nvfp4", *packed)) or cache.endswith("per_token_head")
 
 
 def fa_supported(query: Query, version: int) -> bool:
@@ -30,51 +33,52 @@ def fa_supported(query: Query, version: int) -> bool:
 
 def fa_default(query: Query) -> int | None:
     """The version that vLLM takes when it is told nothing of a layer; None where it has none."""
-    return _version(query, head_size=None)
+    return _version(replace(query, sink=False, block_size=None), None)
 
 
-def fa_graphs(query: Query, old: bool) -> str:
-    """``FlashAttentionMetadataBuilder._cudagraph_support``; 0.32.0 had no such graphs with FA4."""
-    always = fa_default(query) in ((3,) if old else (3, 4)) or (query.on("xpu") and not old)
-    return ALWAYS if always else UNIFORM_BATCH
+def fa_page_version(query: Query) -> int | None:
+    """The same when it is told the size of a head, to find the size of a page."""
+    return _version(replace(query, sink=False, block_size=None), query.head_size)
 
 
 def fa_version(query: Query) -> int | None:
     """The version for these layers (``get_flash_attn_version``)."""
-    return _version(query, head_size=query.head_size)
+    return _version(query, query.head_size)
+
+
+def fa_graphs(query: Query) -> str:
+    """``FlashAttentionMetadataBuilder._cudagraph_support``; 0.32.0 had no such graphs with FA4."""
+    versions = (3,) if query.old else (3, 4)
+    always = fa_default(query) in versions or (query.on("xpu") and not query.old)
+    return ALWAYS if always else UNIFORM_BATCH
 
 
 def _version(query: Query, head_size: int | None) -> int | None:
     if not query.on("cuda"):
         return 2 if query.on("xpu") else None
     major = query.gpu.major
-    version = 2
-    if major == 9:
-        version = 3
-    elif major == 10:
-        version = 4
-    version = query.flash_attn_version or version
+    version = query.flash_attn_version or {9: 3, 10: 4}.get(major, 2)
     if major >= 10 and version == 3:
         version = 4 if fa_supported(query, 4) else 2
     if version == 3 and major == 9 and head_size is not None and head_size > 256:
         version = 4
-    if query.batch_invariant and version == 4:
-        version = 2
-    if version == 4 and major in (10, 11) and head_size == 256 and _hd256_falls_back(query):
-        version = 2
-    tmem = head_size is not None and head_size > 128 and head_size != 256
-    if version == 4 and major >= 10 and tmem:
+    if version == 4 and (query.batch_invariant or _falls_back(query, head_size)):
         version = 2
     return version if fa_supported(query, version) else None
 
 
-def _hd256_falls_back(query: Query) -> bool:
-    """``_fa4_hd256_fallback_reason``: FA4's kernel for heads of 256 on Blackwell."""
+def _falls_back(query: Query, head_size: int | None) -> bool:
+    """Whether FA4 cannot take heads of that size on Blackwell: ``_fa4_hd256_fallback_reason`` for
+    its kernel for 256, and no kernel for others above 128."""
+    if query.gpu.major < 10 or head_size is None or head_size <= 128:
+        return False
+    if head_size != 256 or query.gpu.major > 11:
+        return head_size != 256
     block = query.block_size
     return bool(
         query.sink
         or query.text_config.get("attn_logit_softcapping")
-        or quantized(query.kv_cache_dtype)
+        or quantized(query)
         or (block is not None and block % 128)
         or query.mm_prefix
         or query.rswa

@@ -9,28 +9,23 @@ from vllm_av.preflight.backends.query import Query
 from vllm_av.preflight.backends.rows.rocm import cdna, rdna4
 
 
-def priorities(query: Query, old: bool) -> list[str]:
-    """What the selector tries for these layers when the user names no backend.
-
-    Args:
-        query: what is asked.
-        old: whether of 0.32.0.
-    """
+def priorities(query: Query) -> list[str]:
+    """What the selector tries for these layers when the user names no backend."""
     if query.on("cuda"):
-        return _mla(query, old) if query.mla else _dense(query)
+        return _mla(query) if query.mla else _dense(query)
     if query.on("rocm"):
-        return _rocm(query, old)
+        return _rocm(query)
     return _xpu(query) if query.on("xpu") else _cpu(query)
 
 
-def _mla(query: Query, old: bool) -> list[str]:
+def _mla(query: Query) -> list[str]:
     if query.gpu.major == 10:
         dense = ["FLASHINFER_MLA", "TOKENSPEED_MLA", "CUTLASS_MLA", "FLASH_ATTN_MLA", "FLASHMLA"]
         sparse = ["FLASHINFER_MLA_SPARSE", "FLASHMLA_SPARSE"]
-        if not quantized(query.kv_cache_dtype):
+        if not quantized(query):
             if query.num_heads > 16:  # FlashMLA pads small head counts
                 sparse.reverse()
-            elif not old:
+            elif not query.old:
                 sparse.insert(0, "FLASH_ATTN_MLA_SPARSE_FA4")
         return [*dense, "TRITON_MLA", *sparse]
     if query.gpu.major == 12:
@@ -49,7 +44,7 @@ def _dense(query: Query) -> list[str]:
     return [*first, "FLASH_ATTN", "FLASHINFER", *tail]
 
 
-def _rocm(query: Query, old: bool) -> list[str]:
+def _rocm(query: Query) -> list[str]:
     # AITER comes with vLLM's images for CDNA 3 and newer, and is off unless it is switched on.
     library = cdna(query) > 2
     on = library and "master" in query.aiter
@@ -67,22 +62,20 @@ def _rocm(query: Query, old: bool) -> list[str]:
         found.append("ROCM_AITER_UNIFIED_ATTN")
     elif rdna4(query) and "master" in query.aiter:
         found.insert(0, "ROCM_AITER_UNIFIED_ATTN")
-    octave = [] if old else ["ROCM_OCTAVE"]
+    octave = [] if query.old else ["ROCM_OCTAVE"]
     return [*found, "TRITON_ATTN", "TURBOQUANT", *octave, "ULTRAQUANT"]
 
 
 def _xpu(query: Query) -> list[str]:
+    # no list: the selector is a chain of conditions (selector.py), over these
+    if query.kv_cache_dtype.startswith("turboquant_"):
+        return ["TURBOQUANT"]
     if query.sparse:
         return ["XPU_MLA_SPARSE"]
     if query.mla:
         return ["XPU_FLASH_ATTN_MLA", "TRITON_MLA"]
-    if query.kv_cache_dtype.startswith("turboquant_"):
-        return ["TURBOQUANT"]
-    if query.batch_invariant or query.dtype == "float32":
-        return ["TRITON_ATTN"]
-    if query.mm_prefix:
-        return ["TRITON_FLASH_ATTN", "TRITON_ATTN"]
-    return ["FLASH_ATTN", "TRITON_ATTN"]
+    first = ["TRITON_FLASH_ATTN"] if query.mm_prefix else []
+    return [*first, "FLASH_ATTN", "TRITON_ATTN"]
 
 
 def _cpu(query: Query) -> list[str]:

@@ -6,9 +6,13 @@ be asked the same.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from vllm_av.preflight.backends.versions import is_old
 from vllm_av.preflight.facts import Gpu, LayerGroup, LayerKind, Setup
 
 STATEFUL: Mapping[LayerKind, str] = {
@@ -19,6 +23,20 @@ STATEFUL: Mapping[LayerKind, str] = {
     LayerKind.GDN: "GDN_ATTN",
 }
 """Layers with a state instead of keys and values -> their one backend."""
+
+OPTIONAL = ("b12x", "tokenspeed-mla")
+"""Packages that vLLM does not bring, and without which a backend is left out."""
+
+
+@cache
+def optional() -> frozenset[str]:
+    """Those of them that are installed here."""
+    found = set()
+    for name in OPTIONAL:
+        with suppress(PackageNotFoundError):
+            version(name)
+            found.add(name)
+    return frozenset(found)
 
 
 @dataclass(frozen=True)
@@ -40,7 +58,8 @@ class Query:
         chunked: whether the layers attend within chunks, in a wrapper around the backend.
         patched: whether the selector is that of this package's series.
         aiter: which of ROCm's AITER switches are on: ``master``, ``mha``, ``mla``.
-        packages: optional ones that are installed, such as ``tokenspeed_mla``.
+        old: whether the rules are those of 0.32.0.
+        packages: those of :data:`OPTIONAL` that are installed here.
         flashinfer: whether its kernels can be had.
     """
 
@@ -74,6 +93,7 @@ class Query:
     patched: bool = False
     aiter: frozenset[str] = frozenset()
     packages: frozenset[str] = frozenset()
+    old: bool = False
     flashinfer: bool = True
 
     @property
@@ -127,6 +147,8 @@ def query(setup: Setup, group: LayerGroup) -> Query:
         model_named=group.backend or STATEFUL.get(group.kind),
         chunked=chunked,
         patched=setup.patched,
+        packages=optional(),
+        old=is_old(setup.vllm),
         aiter=_aiter(setup.environment),
     )
 

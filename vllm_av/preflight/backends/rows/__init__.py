@@ -5,9 +5,7 @@ Rule: each row was read from vLLM's source; the contract tests ask vLLM's classe
 
 from vllm_av.preflight.backends.row import Row
 from vllm_av.preflight.backends.rows import dense, mla, own, rocm, sparse, stateful
-
-VERSIONS = ("0.33.0", "0.32.0")
-"""Of vLLM, the newest first."""
+from vllm_av.preflight.backends.versions import is_old
 
 UNNAMEABLE = frozenset(
     row.name for family in (stateful, own) for old in (False, True) for row in family.rows(old)
@@ -17,6 +15,6 @@ UNNAMEABLE = frozenset(
 
 def rows(version: str) -> dict[str, Row]:
     """Every backend of that version, by its name."""
-    old = version == "0.32.0"
+    old = is_old(version)
     families = (dense, mla, sparse, rocm, stateful, own)
     return {row.name: row for family in families for row in family.rows(old)}

@@ -3,11 +3,14 @@
 Rule: see :mod:`vllm_av.preflight.backends.row`.
 """
 
+from dataclasses import replace
+
 from vllm_av.preflight.backends.kernels import (
     TRTLLM_GEN,
     can_use_trtllm,
     fa_default,
     fa_graphs,
+    fa_page_version,
     fa_supported,
     fa_takes_fp8,
     fa_version,
@@ -38,7 +41,7 @@ def rows(old: bool) -> tuple[Row, ...]:
         batch_invariant=True,
         dcp=True,
         combination=_fa_combination,
-        graphs=lambda query: fa_graphs(query, old),
+        graphs=fa_graphs,
         note=lambda query: f"FA{fa_default(query)}",
     )
     triton = Row(
@@ -77,14 +80,31 @@ def rows(old: bool) -> tuple[Row, ...]:
         bound_at="flashinfer.py:FlashInferMetadataBuilder.get_varlen_cudagraph_max_query_len",
         note=flashinfer_kernel,
     )
-    return (flash, triton, flashinfer, *_composites(flash, old), *_others())
+    return (
+        flash,
+        triton,
+        flashinfer,
+        replace(
+            flash,
+            name="FLASH_ATTN_DIFFKV",
+            at="flash_attn_diffkv.py:FlashAttentionDiffKVBackend",
+        ),
+        replace(
+            triton,
+            name="TRITON_ATTN_DIFFKV",
+            at="triton_attn_diffkv.py:TritonAttentionDiffKVBackend",
+            caches=("auto", "bfloat16", "fp8", "fp8_e4m3"),
+        ),
+        *_composites(old),
+        *_others(old),
+    )
 
 
 def _fa_cache(query: Query) -> bool:
     cache = query.kv_cache_dtype
     if cache not in FP8_CACHE:
         return False
-    return not quantized(cache) or fa_takes_fp8(query, None)
+    return not quantized(query) or fa_takes_fp8(query, None)
 
 
 def _fa_head(query: Query, old: bool) -> bool:
@@ -99,7 +119,7 @@ def _fa_head(query: Query, old: bool) -> bool:
 def _fa_blocks(query: Query) -> tuple[int, ...]:
     if query.on("xpu"):
         return (64,)
-    fa4 = fa_version(query) == 4
+    fa4 = fa_page_version(query) == 4
     fp8 = query.kv_cache_dtype in ("fp8", "fp8_e4m3")
     if query.on("cuda", 9) and fp8 and query.head_size == 512 and fa4:
         return (64,)
@@ -107,7 +127,7 @@ def _fa_blocks(query: Query) -> tuple[int, ...]:
 
 
 def _fa_combination(query: Query) -> str | None:
-    cached = quantized(query.kv_cache_dtype)
+    cached = quantized(query)
     if query.sink and query.capability < (9, 0) and not query.on("xpu"):
         return "sink not supported on compute capability < 9.0"
     if query.mm_prefix and cached and query.capability == (9, 0):
@@ -128,7 +148,7 @@ def _fi_cache(query: Query) -> bool:
         return cache in FP8_CACHES
     if query.on("cuda", 8, 9, 12):  # written and read by fa2
         return cache == "nvfp4"
-    return cache in ("nvfp4", "nvfp4_4over6") and query.on("cuda", 10) and trtllm(query)
+    return query.on("cuda", 10) and trtllm(query)
 
 
 def _fi_blocks(query: Query) -> tuple[int, ...]:
@@ -156,7 +176,7 @@ def _fi_graphs(query: Query, old: bool) -> str:
         return SINGLE if query.non_causal else UNIFORM_BATCH
     xqa = query.capability == (9, 0) or query.on("cuda", 12)
     takes_head = 16 <= query.head_size <= 256 and query.head_size % 16 == 0
-    nvfp4 = query.kv_cache_dtype.startswith("nvfp4") and not query.on("cuda", 12)
+    nvfp4 = query.kv_cache_dtype in ("nvfp4", "nvfp4_4over6") and not query.on("cuda", 12)
     if not can_use_trtllm(query) or (xqa and (nvfp4 or not takes_head)):
         return SINGLE
     return UNIFORM_BATCH if xqa or not query.non_causal else SINGLE
@@ -167,14 +187,14 @@ def _fi_bound(query: Query, old: bool) -> int | None:
     return query.max_query_len if gen and _fi_graphs(query, old) == UNIFORM_BATCH else None
 
 
-def _composites(flash: Row, old: bool) -> tuple[Row, ...]:
+def _composites(old: bool) -> tuple[Row, ...]:
     """Triton for image tokens and another backend for the rest, in one (``composite.py``)."""
     at = "composite.py:create_composite_attention_backend"
     lens_at = f"{at}.CompositeAttentionBackend.supports_device_cpu_query_lens_mismatch"
     graphs_at = f"{at}.CompositeAttentionMetadataBuilder.get_cudagraph_support"
 
     def hopper(query: Query) -> str | None:
-        reason = _fa_combination_without_prefix(query)
+        reason = _fa_combination(replace(query, mm_prefix=False))
         if reason is None and not query.on("xpu") and fa_version(query) not in (3, 4):
             reason = "causal route requires FlashAttention v3 or v4"
         return f"FLASH_ATTN: {reason}" if reason else None
@@ -189,7 +209,7 @@ def _composites(flash: Row, old: bool) -> tuple[Row, ...]:
             at="triton_flash_attn.py:_FABackend",
             graphs_at=graphs_at,
             caches=_fa_cache,
-            heads=(256, 512),
+            heads=lambda query: query.head_size in (256, 512) and _fa_head(query, old),
             blocks=_fa_blocks,
             gpus=lambda query: query.on("cuda", 9) or (query.on("xpu") and not old),
             mm_prefix=True,
@@ -218,12 +238,20 @@ def _composites(flash: Row, old: bool) -> tuple[Row, ...]:
     )
 
 
-def _fa_combination_without_prefix(query: Query) -> str | None:
-    reason = _fa_combination(query)
-    return None if reason and "mm_prefix" in reason else reason
+def _b12x(query: Query) -> str | None:
+    cache = query.kv_cache_dtype
+    if query.dtype != "bfloat16":
+        return "b12x currently requires bfloat16 queries"
+    if cache == "float16":
+        return "b12x does not support float16 KV cache"
+    if quantized(query) and cache not in ("fp8", "fp8_e4m3"):
+        return "b12x currently supports only fp8/fp8_e4m3 quantized KV cache dtypes"
+    if "b12x" not in query.packages:
+        return "Install the b12x backend with `pip install vllm[b12x]`"
+    return None
 
 
-def _others() -> tuple[Row, ...]:
+def _others(old: bool) -> tuple[Row, ...]:
     return (
         Row(
             "FLEX_ATTENTION",
@@ -250,6 +278,7 @@ def _others() -> tuple[Row, ...]:
             gpus=lambda query: query.capability in ((12, 0), (12, 1)),
             sink=True,
             sliding=True,
+            combination=_b12x,
             graphs=UNIFORM_BATCH,
         ),
         Row(
@@ -284,7 +313,7 @@ def _others() -> tuple[Row, ...]:
             at="cpu_attn.py:CPUAttentionBackend",
             graphs_at="backend.py:AttentionMetadataBuilder._cudagraph_support",
             dtypes=ANY,
-            caches=FP8_CACHES,
+            caches=("auto", *FP8_CACHES[3:]) if old else FP8_CACHES,
             heads=(32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512),
             blocks=(32,),
             sliding=True,

@@ -169,10 +169,11 @@ def _rocm(old: bool) -> tuple[Row, ...]:
         blocks=(1,),
         mla=True,
         # mla_decode_fwd takes causal=, and gfx942 has no kernels for it
-        non_causal=lambda query: query.capability == (9, 5) and not _half(query),
+        non_causal=lambda query: query.on("rocm") and query.capability == (9, 5),
         non_causal_dcp=True,
         dcp=True,
         pcp=True,
+        combination=_aiter,
         graphs=UNIFORM_BATCH,
         bound=lambda query: None if old or query.dcp > 1 else query.max_query_len,
         bound_at=None
@@ -190,6 +191,7 @@ def _rocm(old: bool) -> tuple[Row, ...]:
         non_causal_dcp=True,
         dcp=True,
         pcp=True,
+        combination=_aiter,
         graphs=UNIFORM_BATCH,
         bound=aiter.bound,
         bound_at=aiter.bound_at,
@@ -197,8 +199,9 @@ def _rocm(old: bool) -> tuple[Row, ...]:
     return (aiter, triton)
 
 
-def _half(query: Query) -> bool:
-    return query.dtype == "float16" and query.kv_cache_dtype in ("auto", "float16")
+def _aiter(query: Query) -> str | None:
+    half = query.dtype == "float16" and query.kv_cache_dtype in ("auto", "float16")
+    return "non-causal fp16 MLA decode not supported" if query.non_causal and half else None
 
 
 def _flashinfer(query: Query) -> str | None:
@@ -209,7 +212,7 @@ def _flashinfer(query: Query) -> str | None:
 
 
 def _tokenspeed(query: Query) -> str | None:
-    if "tokenspeed_mla" not in query.packages:
+    if "tokenspeed-mla" not in query.packages:
         return (
             "tokenspeed_mla package is not installed. "
             "Install it with: `uv pip install tokenspeed-mla`"

@@ -23,7 +23,6 @@ def rows(old: bool) -> tuple[Row, ...]:
         *_deepseek_v4(old),
         *_minimax(),
         *_kimi(old),
-        *_different_sizes(old),
         *(() if old else _step5()),
         _qwen4(),
     )
@@ -184,24 +183,6 @@ def _kimi(old: bool) -> tuple[Row, ...]:
     )
 
 
-def _different_sizes(old: bool) -> tuple[Row, ...]:
-    return (
-        Row(
-            "FLASH_ATTN_DIFFKV",
-            at="flash_attn_diffkv.py:FlashAttentionDiffKVBackend",
-            graphs=lambda query: fa_graphs(query, old),
-            graphs_at=_FLASH_GRAPHS,
-            note=lambda query: f"FA{fa_default(query)}",
-        ),
-        Row(
-            "TRITON_ATTN_DIFFKV",
-            at="triton_attn_diffkv.py:TritonAttentionDiffKVBackend",
-            graphs=ALWAYS,
-            graphs_at="triton_attn.py:TritonAttentionMetadataBuilder._cudagraph_support",
-        ),
-    )
-
-
 def _step5() -> tuple[Row, ...]:
     at = "step5/nvidia/sparse_attention.py"
     summary, tail = "step5/nvidia/sparse_summary_cache.py", "step5/nvidia/csa_tail_ring.py"
@@ -215,7 +196,7 @@ def _step5() -> tuple[Row, ...]:
         Row(
             "STEP5_FLASH_ATTN",
             at=f"{at}:Step5SplitKVFlashAttentionBackend",
-            graphs=lambda query: fa_graphs(query, old=False),
+            graphs=fa_graphs,
             graphs_at=_FLASH_GRAPHS,
             note=lambda query: f"FA{fa_default(query)}",
         ),
