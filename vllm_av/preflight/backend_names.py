@@ -10,7 +10,7 @@ from typing import Any
 from vllm_av.config.text import shown
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.backends.rows import rows
-from vllm_av.preflight.backends.table import nearest
+from vllm_av.preflight.backends.versions import nearest
 from vllm_av.preflight.flags import Flags
 
 
