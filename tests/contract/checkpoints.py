@@ -95,6 +95,8 @@ def write(folder: Path) -> dict[str, Path]:
     carried = {
         name: json.loads((DATA / name / "config.json").read_text()) for name in DRAFTERS.values()
     }
+    headless = carried["smollm2-dspark"] | {"enable_confidence_head": False}
+    carried["smollm2-dspark-headless"] = headless
     for name, config in (CONFIGS | carried).items():
         own = folder / name
         own.mkdir()

@@ -13,13 +13,15 @@ from tests.contract.checkpoints import write
 from tests.contract.configs import MEMORY, Case, Outcome, ask
 from tests.contract.quotes import QUOTES, Quote, messages, quoted
 from tests.contract.vllm_source import tree_of
+from tests.unit.preflight.rules.applied import applied
 from vllm_av.drafters import SUPPORTED
 from vllm_av.patching.tree import Source, find_tree
 from vllm_av.patching.verify import tree_source
 from vllm_av.preflight.check import Answer, Ways, check
 from vllm_av.preflight.question import Question
-from vllm_av.preflight.reasons import Verdict, Weight
+from vllm_av.preflight.reasons import ReasonCode, Verdict, Weight
 
+MENDED = "mended: "
 WORDED = [(quote, version) for quote in QUOTES for version in quote.versions]
 
 
@@ -58,10 +60,16 @@ def vllm(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Answers:
     version, gpu = request.param
-    cases = [Case(each.argv(checkpoints), each.environ) for each in ASKED]
-    answers = ask(version, gpu, cases, tmp_path_factory.mktemp("cache"))
-    named = zip((each.name for each in ASKED), answers, strict=True)
-    return version, gpu, dict(named)
+    cases = {each.name: Case(each.argv(checkpoints), each.environ) for each in ASKED}
+    for each in ASKED:
+        answer = _checked(each, version, gpu, checkpoints)
+        refusals = [reason for reason in answer.reasons if reason.weight is Weight.REFUSAL]
+        if refusals and all(reason.changes for reason in refusals):
+            changes = [change for reason in refusals for change in reason.changes]
+            mended = applied(_question(each, version, gpu, checkpoints), changes)
+            cases[f"{MENDED}{each.name}"] = Case(mended.args, mended.environment)
+    answers = ask(version, gpu, [*cases.values()], tmp_path_factory.mktemp("cache"))
+    return version, gpu, dict(zip(cases, answers, strict=True))
 
 
 @pytest.mark.parametrize(("quote", "version"), WORDED, ids=_id)
@@ -124,10 +132,35 @@ def test_the_check_settles_what_vllm_settles(
     } == settled
 
 
-def _checked(asked: Asked, version: str, gpu: str, checkpoints: dict[str, Path]) -> Answer:
+def test_vllm_starts_once_every_fix_is_made(vllm: Answers) -> None:
+    _, gpu, answers = vllm
+    mended = {name: each for name, each in answers.items() if name.startswith(MENDED)}
+    refused = {name: each.refusal for name, each in mended.items() if each.refusal}
+    assert refused == {}
+    assert all(each.settled and each.settled["adaptive"] for each in mended.values())
+    # All but the drafters that make no estimate, which no flag mends.
+    assert len(mended) >= (10 if gpu == "cpu" else 18)
+
+
+def test_what_vllm_tells_when_a_drafter_is_loaded_is_told_before(
+    checkpoints: dict[str, Path],
+) -> None:
+    """A DSpark without a confidence head, whose draft logits are spared."""
+    spared = {"use_local_argmax_reduction": True}
+    without = Asked("", method="dspark", draft="smollm2-dspark-headless", more=spared)
+    for version in SUPPORTED:
+        reasons = _checked(without, version, "h100", checkpoints).reasons
+        refusals = [reason.code for reason in reasons if reason.weight is Weight.REFUSAL]
+        assert refusals == [ReasonCode.LOCAL_ARGMAX]
+
+
+def _question(asked: Asked, version: str, gpu: str, checkpoints: dict[str, Path]) -> Question:
     environment = dict(asked.environ)
-    question = Question(asked.argv(checkpoints), gpu=gpu, vllm=version, environment=environment)
-    return check(question, Ways.TABLE)
+    return Question(asked.argv(checkpoints), gpu=gpu, vllm=version, environment=environment)
+
+
+def _checked(asked: Asked, version: str, gpu: str, checkpoints: dict[str, Path]) -> Answer:
+    return check(_question(asked, version, gpu, checkpoints), Ways.TABLE)
 
 
 def test_every_early_refusal_is_asked_for() -> None:
