@@ -12,7 +12,8 @@ import os
 import sys
 from typing import Any
 
-from vllm_av.preflight.backends.wire import plain, to_group, to_setup
+from vllm_av.preflight.backends.wire import fact, plain
+from vllm_av.preflight.facts import LayerGroup, Setup
 
 
 def main() -> None:
@@ -30,7 +31,8 @@ def main() -> None:
 def answers(given: list[dict[str, Any]]) -> dict[str, Any]:
     """The answers to a list of questions, or why there is none."""
     questions = [
-        (to_setup(each["setup"]), [to_group(one) for one in each["groups"]]) for each in given
+        (fact(Setup, each["setup"]), [fact(LayerGroup, one) for one in each["groups"]])
+        for each in given
     ]
     device = questions[0][0].gpu
     assert device is not None

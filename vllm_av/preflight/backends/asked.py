@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vllm_av.preflight.backends.table import TableCapabilities
-from vllm_av.preflight.backends.wire import plain, to_answer
+from vllm_av.preflight.backends.wire import fact, plain
 from vllm_av.preflight.capabilities import Candidate, LayerAnswer
 from vllm_av.preflight.facts import LayerGroup, Setup
 
@@ -36,37 +36,39 @@ class AskedCapabilities:
     python: str = sys.executable
     limit: float = LIMIT_SECONDS
     failed: str | None = None
-    """Why the last question was not answered by the classes; None where it was."""
+    """Why the classes did not answer the last question that they were asked; None if they did."""
     _known: dict[str, dict[str, LayerAnswer]] = field(default_factory=dict)
+    _refused: dict[str, str] = field(default_factory=dict)
 
     def answer(self, setup: Setup, group: LayerGroup) -> LayerAnswer:
         """What that vLLM would do with these layers; the first call asks for all of the target."""
-        key = json.dumps(plain(setup), sort_keys=True)
-        if key not in self._known:
-            groups = dict.fromkeys((*setup.target.groups, group))
-            self._known[key] = self._ask(setup, tuple(groups))
-        answers = self._known[key]
-        name = repr(group)
-        if name not in answers and self.failed is None:
-            answers |= self._ask(setup, (group,))
-        if name in answers:
-            return answers[name]
+        key, name = json.dumps(plain(setup), sort_keys=True), repr(group)
+        known = self._known.setdefault(key, {})
+        if name not in known and key not in self._refused:
+            groups = (group,) if known else tuple(dict.fromkeys((*setup.target.groups, group)))
+            answers = self.ask([(setup, groups)])
+            if self.failed is None:
+                known |= {repr(each): found for each, found in zip(groups, answers[0], strict=True)}
+            else:
+                self._refused[key] = self.failed
+        if name in known:
+            return known[name]
         found = TableCapabilities(setup.vllm).answer(setup, group)
-        return _noted(found, f"not asked: {self.failed}")
-
-    def _ask(self, setup: Setup, groups: tuple[LayerGroup, ...]) -> dict[str, LayerAnswer]:
-        (found,) = self.ask([(setup, groups)]) or ((),)
-        return {repr(group): each for group, each in zip(groups, found, strict=False)}
+        return _noted(found, f"not asked: {self._refused[key]}")
 
     def ask(
         self, questions: Sequence[tuple[Setup, Sequence[LayerGroup]]]
     ) -> list[tuple[LayerAnswer, ...]]:
         """The classes' answers to questions about one GPU; none where ``failed`` says why."""
         said = self._run([{"setup": plain(s), "groups": plain(g)} for s, g in questions])
-        self.failed = said.get("failed")
-        return [tuple(map(to_answer, each)) for each in said.get("answers", ())]
+        if isinstance(said, str):
+            self.failed = said
+            return []
+        self.failed = None
+        return [tuple(fact(LayerAnswer, one) for one in each) for each in said]
 
-    def _run(self, questions: list[dict[str, Any]]) -> dict[str, Any]:
+    def _run(self, questions: list[dict[str, Any]]) -> list[list[Any]] | str:
+        """The answers as they came, or why there are none."""
         try:
             done = subprocess.run(
                 [self.python, "-m", "vllm_av.preflight.backends.ask"],
@@ -79,16 +81,18 @@ class AskedCapabilities:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return {"failed": f"no answer within {self.limit:g} s"}
+            return f"no answer within {self.limit:g} s"
         except OSError as error:
-            return {"failed": f"{self.python}: {error.strerror}"}
+            return f"{self.python}: {error.strerror}"
         try:
-            said: dict[str, Any] = json.loads(done.stdout)
+            said = json.loads(done.stdout)
         except ValueError:
             lines = [line for line in done.stderr.splitlines() if line.strip()]
-            last = lines[-1] if lines else f"exit status {done.returncode}"
-            return {"failed": last[:200]}
-        return said
+            return lines[-1][:200] if lines else f"exit status {done.returncode}"
+        if isinstance(said, dict) and "answers" in said:
+            found: list[list[Any]] = said["answers"]
+            return found
+        return str(said.get("failed", "no answer")) if isinstance(said, dict) else "no answer"
 
 
 def _environment(asked: dict[str, str]) -> dict[str, str]:

@@ -5,10 +5,12 @@ Rule: what comes back equals what went in, to the type.
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from enum import Enum
+from functools import cache
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from vllm_av.preflight.capabilities import Candidate, LayerAnswer
-from vllm_av.preflight.facts import DraftFacts, Gpu, LayerGroup, LayerKind, ModelFacts, Setup
+Fact = TypeVar("Fact")
 
 
 def plain(value: Any) -> Any:
@@ -24,40 +26,27 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def to_setup(given: Mapping[str, Any]) -> Setup:
-    """The inverse of :func:`plain` for a question."""
-    target = dict(given["target"])
-    target["groups"] = tuple(to_group(each) for each in target["groups"])
-    gpu = given["gpu"]
-    return Setup(
-        **{
-            **given,
-            "target": ModelFacts(**target),
-            "draft": DraftFacts(**given["draft"]),
-            "gpu": None if gpu is None else Gpu(**gpu),
-        }
-    )
+def fact(kind: type[Fact], given: Any) -> Fact:
+    """The inverse of :func:`plain` for a dataclass."""
+    made: Fact = _typed(kind, given)
+    return made
 
 
-def to_group(given: Mapping[str, Any]) -> LayerGroup:
-    """The same for layers."""
-    return LayerGroup(**{**given, "kind": LayerKind(given["kind"])})
+def _typed(kind: Any, given: Any) -> Any:
+    """``given`` as its annotation says: dataclasses, enums, tuples of them, or None."""
+    choices = [each for each in get_args(kind) if each is not NoneType]
+    if get_origin(kind) is tuple:
+        return tuple(_typed(choices[0], each) for each in given)
+    if given is None:
+        return None
+    if len(choices) == 1 and NoneType in get_args(kind):
+        return _typed(choices[0], given)
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = _hints(kind)
+        return kind(**{name: _typed(hints[name], each) for name, each in given.items()})
+    return kind(given) if isinstance(kind, type) and issubclass(kind, Enum) else given
 
 
-def to_answer(given: Mapping[str, Any]) -> LayerAnswer:
-    """The same for an answer."""
-    return LayerAnswer(
-        group=to_group(given["group"]),
-        chosen=to_candidate(given["chosen"]),
-        candidates=tuple(map(_candidate, given["candidates"])),
-        without=to_candidate(given["without"]),
-    )
-
-
-def to_candidate(given: Mapping[str, Any] | None) -> Candidate | None:
-    """The same for a candidate, or for none."""
-    return None if given is None else _candidate(given)
-
-
-def _candidate(given: Mapping[str, Any]) -> Candidate:
-    return Candidate(**{**given, "invalid": tuple(given["invalid"])})
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
