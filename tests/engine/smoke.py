@@ -12,6 +12,10 @@ SMOKE = frozenset(
         "test_config.py::test_a_block_is_filled_in_and_stays_plain_json[adaptive_verification_config]",
         "test_config.py::test_flag_and_block_count_in_the_compile_hash_of_every_method",
         "test_scorers.py::test_what_the_user_wrote_reached_the_estimator[numbers]",
+        # Every reason at once, or a fixed K, at both of the places where the check is made.
+        "test_check.py::test_five_faults_are_told_at_once",
+        "test_check_layers.py::test_a_fixed_k_builds_the_target_again_without_adaptive_verification[built]",
+        "test_check_selector.py::test_a_backend_that_is_named_stays[kind0]",
         # What only the target applies, and what is kept over a restart.
         "test_mask.py::test_each_constraint_is_told_of_its_request_and_of_no_other",
         "test_state.py::test_it_goes_on_as_if_it_had_never_stopped[online_estimator]",
