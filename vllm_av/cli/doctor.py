@@ -77,7 +77,7 @@ def _print(report: Report) -> None:
         for line in server.lines:
             _row("", f"  {line}")
     for process in report.titled:
-        _row("", f"process {process.pid}: {process.title}: no `vllm serve` of this user started it")
+        _row("", f"process {process.pid}: {process}")
     if not (report.servers or report.titled):
         _row("", "none")
     _section("settings")

@@ -45,10 +45,16 @@ class Server:
 
 @dataclass(frozen=True)
 class Titled:
-    """A process of vLLM that no server here started: a program's own engine, for example."""
+    """A process of vLLM that shows no command line, and that no server here started.
+
+    The engine of a program of its own, or a front end that has changed its title.
+    """
 
     pid: int
     title: str
+
+    def __str__(self) -> str:
+        return f"{self.title}: not asked, as its title stands in place of its command line"
 
 
 @dataclass(frozen=True)

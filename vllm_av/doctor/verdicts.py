@@ -95,10 +95,11 @@ def _read(pid: int, answer: Mapping[str, Any], vllm: str) -> Judged:
         says: Says = "off" if error["code"] == Code.QUESTION_SPEC else "not asked"
         return Judged(pid, says, (f"[{error['code']}] {error['given']}",), vllm)
     reasons = tuple(answer["reasons"])
-    lines = tuple(
+    lines = [
         f"{each['weight']}: [{each['code']}] {each['found']} ({each['where']})" for each in reasons
-    )
-    return Judged(pid, answer["verdict"], lines, vllm, reasons)
+    ]
+    lines += [f"note: {note}" for note in answer["notes"]]
+    return Judged(pid, answer["verdict"], tuple(lines), vllm, reasons)
 
 
 def _vllm(server: Server, installed: Installed) -> tuple[str | None, str]:

@@ -103,7 +103,9 @@ def test_an_engine_that_no_server_started_is_told_once(tmp_path: Path) -> None:
     _process(tmp_path, 6, ("python", "batch.py"))
     _process(tmp_path, 7, b"VLLM::EngineCore\0rest of the words\0", parent=6)
     _process(tmp_path, 8, b"VLLM::Worker_TP0\0", parent=7)
-    assert running(tmp_path) == Running((), (Titled(7, "VLLM::EngineCore"),))
+    found = running(tmp_path)
+    assert found == Running((), (Titled(7, "VLLM::EngineCore"),))
+    assert str(found.titled[0]).startswith("VLLM::EngineCore: not asked, ")
 
 
 def test_other_users_and_processes_that_go_are_left_out(tmp_path: Path) -> None:

@@ -70,6 +70,14 @@ def test_of_a_flag_given_twice_the_last_one_counts(server: Server, look: Look) -
     assert judged.says in ("yes", "no")
 
 
+def test_a_server_that_goes_on_with_a_fixed_k_says_so(server: Server, look: Look) -> None:
+    block = {"adaptive_verification_config": {"on_unsupported": "fixed_k"}}
+    words = ("target", "--speculative-config", json.dumps(SPECULATIVE | block), "--enable-lora")
+    judged = judge(replace(server, arguments=words), look())
+    assert judged.says == "no"
+    assert any(line.startswith("note: ") and "fixed_k" in line for line in judged.lines)
+
+
 def test_where_it_is_switched_off(server: Server, look: Look) -> None:
     judged = judge(replace(server, arguments=("target",)), look())
     assert judged.says == "off"
