@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.contract import config_worker
 from tests.contract.vllm_source import ROOT, tree_of
+
+WORKER = "tests.contract.config_worker"
+"""Not imported here: it imports torch."""
 
 MEMORY = {"a100": 80, "h100": 80, "b200": 180, "rtx5090": 32, "mi300x": 192, "xpu": 24, "cpu": 64}
 """GPU -> what it is sold with, in GiB."""
@@ -73,7 +75,7 @@ def ask(version: str, gpu: str, cases: Sequence[Case], cache: Path) -> list[Outc
         ],
     }
     done = subprocess.run(
-        [str(python), "-m", config_worker.__name__],
+        [str(python), "-m", WORKER],
         input=json.dumps(question),
         capture_output=True,
         text=True,
