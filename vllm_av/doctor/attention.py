@@ -94,10 +94,8 @@ def attention(gpu: Gpu | None, installed: Installed, patches: Patches) -> tuple[
     for group in USUAL:
         answer = known.answer(setup, group)
         chosen = answer.chosen
-        # Without graphs there is nothing to replay: the series lets the CPU do without.
-        needs_graphs = gpu.platform != "cpu"
         suffices = chosen is not None and (
-            chosen.suffices(setup.max_query_len) if needs_graphs else chosen.lens and setup.patched
+            chosen.suffices(setup.max_query_len) if setup.replays else chosen.lens
         )
         other = None if suffices else answer.first_that_suffices(setup.max_query_len)
         found.append(

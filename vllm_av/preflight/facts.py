@@ -184,6 +184,11 @@ class Setup:
         """K + 1: what verification of a whole block asks of a request, in tokens."""
         return self.draft.num_speculative_tokens + 1
 
+    @property
+    def replays(self) -> bool:
+        """Whether verification replays graphs: a patched vLLM's on the CPU needs none."""
+        return not (self.patched and self.gpu is not None and self.gpu.platform == "cpu")
+
     def place(self, name: str, default: str) -> str:
         """Where a field came from."""
         return self.where.get(name, default)

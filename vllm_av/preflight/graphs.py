@@ -9,7 +9,7 @@ from typing import Any
 
 from vllm_av.config.text import shown
 from vllm_av.errors import CheckError, Code
-from vllm_av.preflight.facts import Gpu, Setup
+from vllm_av.preflight.facts import Gpu
 from vllm_av.preflight.flags import Flags
 
 NONE, PIECEWISE, FULL = "NONE", "PIECEWISE", "FULL"
@@ -41,11 +41,6 @@ class Graphs:
     compilation: int
     place: str | None
     why: str = ""
-
-
-def replays(setup: Setup) -> bool:
-    """Whether verification replays graphs: a patched vLLM's on the CPU does not, and needs none."""
-    return not (setup.patched and setup.gpu is not None and setup.gpu.platform == "cpu")
 
 
 def settle(flags: Flags, environment: Mapping[str, str], gpu: Gpu | None, experts: int) -> Graphs:

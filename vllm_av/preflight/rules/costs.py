@@ -6,7 +6,7 @@ Rule: each number is computed from the setup as vLLM computes it.
 from collections.abc import Iterator
 
 from vllm_av.preflight.facts import Setup
-from vllm_av.preflight.graphs import WITH_FULL, replays
+from vllm_av.preflight.graphs import WITH_FULL
 from vllm_av.preflight.reasons import Reason, ReasonCode
 from vllm_av.preflight.rules.words import caution, flag, variable
 
@@ -22,7 +22,7 @@ def full_batch(setup: Setup) -> int:
 def capture(setup: Setup) -> Iterator[Reason]:
     """Decode beyond the largest graph falls to piecewise graphs, or to none."""
     need, limit = full_batch(setup), setup.max_capture_size
-    if setup.cudagraph_mode not in WITH_FULL or not replays(setup) or need <= limit:
+    if setup.cudagraph_mode not in WITH_FULL or not setup.replays or need <= limit:
         return
     fewer = limit // setup.max_query_len
     listed = setup.features.get("cudagraph_capture_sizes") is not None

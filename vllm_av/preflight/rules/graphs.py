@@ -6,7 +6,7 @@ Rule: full graphs are asked of every platform but the CPU, which has none to rep
 from collections.abc import Iterator
 
 from vllm_av.preflight.facts import Setup
-from vllm_av.preflight.graphs import WITH_FULL, replays
+from vllm_av.preflight.graphs import WITH_FULL
 from vllm_av.preflight.reasons import Change, Reason, ReasonCode
 from vllm_av.preflight.rules.words import caution, flag, refusal
 
@@ -18,7 +18,7 @@ _MODE = "compilation-config.cudagraph_mode"
 def full_graphs(setup: Setup) -> Iterator[Reason]:
     """Without them no batch of trimmed drafts is replayed."""
     mode = setup.cudagraph_mode
-    if mode in WITH_FULL or not replays(setup):
+    if mode in WITH_FULL or not setup.replays:
         return
     because = setup.features.get("cudagraph_mode_because")
     asked = "no CUDA graphs" if mode == "NONE" else f"the graph mode {mode}"
@@ -65,7 +65,7 @@ def rewritten(setup: Setup) -> Iterator[Reason]:
     """What is asked for is not what runs."""
     mode = setup.cudagraph_mode
     asked = setup.features.get("asked_cudagraph_mode", mode)
-    if mode not in WITH_FULL or not replays(setup):
+    if mode not in WITH_FULL or not setup.replays:
         return
     compiled = setup.features.get("compilation_mode", _VLLM_COMPILE) == _VLLM_COMPILE
     breakable = setup.environment.get("VLLM_USE_BREAKABLE_CUDAGRAPH") == "1"
