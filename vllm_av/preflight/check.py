@@ -16,8 +16,9 @@ from vllm_av.preflight.backends.asked import AskedCapabilities
 from vllm_av.preflight.backends.flashinfer import FlashInfer, installed
 from vllm_av.preflight.backends.table import TableCapabilities
 from vllm_av.preflight.question import Asked, Question, ask
-from vllm_av.preflight.reasons import Verdict
+from vllm_av.preflight.reasons import Verdict, Weight
 from vllm_av.preflight.rules import Judgement, judge
+from vllm_av.preflight.rules.switched_off import not_of_adaptive
 
 
 class Ways(StrEnum):
@@ -77,7 +78,11 @@ def _notes(asked: Asked, judgement: Judgement) -> Iterator[str]:
     block = asked.setup.speculative.get(BLOCK)
     fixed = isinstance(block, dict) and block.get("on_unsupported") == "fixed_k"
     if fixed and judgement.verdict is Verdict.NO:
-        yield (
-            'on_unsupported is "fixed_k": vLLM starts all the same, with a fixed number of drafts '
-            "and one warning"
-        )
+        rest = not_of_adaptive(judgement.reasons)
+        if rest:
+            yield f'on_unsupported is "fixed_k": it does not help against {", ".join(rest)}'
+        elif all(reason.weight is not Weight.UNKNOWN for reason in judgement.reasons):
+            yield (
+                'on_unsupported is "fixed_k": vLLM starts all the same, with a fixed number of '
+                "drafts and one warning"
+            )

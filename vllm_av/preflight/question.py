@@ -13,7 +13,7 @@ from vllm_av.config.block import BLOCK
 from vllm_av.config.text import shown
 from vllm_av.config.whole import FLAG, key_meant, switched_on
 from vllm_av.errors import CheckError, Code
-from vllm_av.preflight.backend_names import backend_per_kind, one_backend
+from vllm_av.preflight.backend_names import backend_per_kind, cache_type, of_drafter, one_backend
 from vllm_av.preflight.backends import gpus
 from vllm_av.preflight.facts import Gpu, ModelFacts, Setup
 from vllm_av.preflight.flags import Flags, parse
@@ -98,6 +98,7 @@ def ask(question: Question) -> Asked:
     vllm = installed(question.vllm)
     environment = that_matter(question.environment)
     spec = _speculative(flags)
+    of_drafter(spec, vllm.version)
     name = flags.get("hf_config_path") or flags.get("model")
     if name is None:
         raise CheckError(
@@ -150,7 +151,7 @@ def ask(question: Question) -> Asked:
         max_num_seqs=found.max_num_seqs,
         max_num_batched_tokens=found.max_num_batched_tokens,
         **{name: flags.get(name, 1) for name in _SIZES},
-        kv_cache_dtype=flags.get("kv_cache_dtype", "auto"),
+        kv_cache_dtype=cache_type(flags, vllm.version),
         block_size=flags.get("block_size"),
         executor=executor,
         runner=_runner(environment),

@@ -11,6 +11,7 @@ from vllm_av.preflight.model.fields import Fields
 from vllm_av.preflight.model.mtp import Drafted
 
 MOST_DRAFTS = 1024
+"""What this package answers for."""
 METHODS = (
     "custom_class",
     "dflash",
@@ -43,11 +44,18 @@ def tokens(spec: Fields) -> int | None:
         return None
     if isinstance(value, float) and value.is_integer():  # as vLLM takes it
         value = int(value)
-    if type(value) is not int or not 1 <= value <= MOST_DRAFTS:
+    if type(value) is int and value > MOST_DRAFTS:
+        raise CheckError(
+            Code.QUESTION_SPEC,
+            given=f"num_speculative_tokens is {value:,}",
+            allowed=f"at most {MOST_DRAFTS:,}: the limit of this package, vLLM may have none",
+            fix="write fewer, such as 7",
+        )
+    if type(value) is not int or value < 1:
         raise CheckError(
             Code.QUESTION_SPEC,
             given=f"num_speculative_tokens is {shown(value)}",
-            allowed=f"a whole number of drafts from 1 to {MOST_DRAFTS:,}",
+            allowed="a whole number of drafts from 1 on",
             fix="write one, such as 7",
         )
     return value

@@ -14,11 +14,11 @@ from typing import Any
 
 from vllm_av.drafters import SUPPORTED
 from vllm_av.preflight.backends.table import TableCapabilities
-from vllm_av.preflight.capabilities import LayerAnswer
+from vllm_av.preflight.capabilities import Candidate, LayerAnswer
 from vllm_av.preflight.facts import LayerGroup, Setup
 from vllm_av.preflight.reasons import Change, Reason, ReasonCode
-from vllm_av.preflight.rules.groups import KINDS, PER_KIND, describe, named, place
-from vllm_av.preflight.rules.words import flag, key, refusal, spec_place
+from vllm_av.preflight.rules.groups import KINDS, PER_KIND, UNTOLD, describe, named, place
+from vllm_av.preflight.rules.words import flag, key, refusal, spec_place, unknown
 
 _KEY = "attention_backend"
 _DRAFT_MODEL = "draft_model"
@@ -33,7 +33,12 @@ def draft_layers(setup: Setup, answers: Sequence[LayerAnswer]) -> Iterator[Reaso
         name = named(drafter, answer.group)
         if name is not None and name in shared and not _lens(answer):
             continue  # the same option, told of the target's layers, mends it
-        yield _reason(setup, answer, name)
+        shown = _shown(answer, name)
+        yield (
+            _untold(setup, answer, shown)
+            if shown.source == UNTOLD
+            else _reason(setup, answer, name)
+        )
 
 
 def refused(setup: Setup) -> list[LayerAnswer]:
@@ -60,7 +65,7 @@ def _as_drafter(setup: Setup) -> Setup:
         setup,
         patched=False,
         attention_backend=own.upper() if own else setup.attention_backend,
-        kv_cache_dtype=_text(cache) or setup.kv_cache_dtype,
+        kv_cache_dtype=cache if isinstance(cache, str) else setup.kv_cache_dtype,
     )
 
 
@@ -86,10 +91,25 @@ def _instead(setup: Setup, group: LayerGroup, name: str) -> tuple[Change, ...]:
     return (flag(PER_KIND, kept or None), key(_KEY, name))
 
 
-def _reason(setup: Setup, answer: LayerAnswer, name: str | None) -> Reason:
-    shown = answer.chosen or next(
+def _shown(answer: LayerAnswer, name: str | None) -> Candidate:
+    return answer.chosen or next(
         (each for each in answer.candidates if each.name == name), answer.candidates[0]
     )
+
+
+def _untold(setup: Setup, answer: LayerAnswer, shown: Candidate) -> Reason:
+    own = setup.speculative.get(_KEY) is not None
+    return unknown(
+        ReasonCode.MODEL,
+        asked=f"the drafter's {describe(answer.group)} through {shown.name}",
+        found=f"the table of vLLM {setup.vllm} does not hold this backend",
+        where=spec_place(setup, _KEY) if own else place(setup),
+        fix="name another, or start it: vLLM asks the class when it builds the drafter",
+    )
+
+
+def _reason(setup: Setup, answer: LayerAnswer, name: str | None) -> Reason:
+    shown = _shown(answer, name)
     able = _able(answer) if setup.draft.method != _DRAFT_MODEL else []
     own = setup.speculative.get(_KEY) is not None
     where = answer.group.where

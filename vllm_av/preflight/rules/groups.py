@@ -16,10 +16,17 @@ KINDS = {
 
 PER_KIND = "attention-config.backend_per_kind"
 
+UNTOLD = "none"
+"""The source of an answer about a backend that the table lacks."""
+
 
 def describe(group: LayerGroup) -> str:
-    """``28 layers of full attention``."""
-    return f"{group.count} layer{'' if group.count == 1 else 's'} of {group.kind}"
+    """``28 layers of full attention``, ``43 layers of the model's own``."""
+    layers = f"{group.count} layer{'' if group.count == 1 else 's'}"
+    if group.kind is LayerKind.OTHER:
+        own = f" ({group.backend})" if group.backend else ""
+        return f"{layers} of the model's own{own}"
+    return f"{layers} of {group.kind}"
 
 
 def selected(group: LayerGroup) -> bool:

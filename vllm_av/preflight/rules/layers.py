@@ -15,11 +15,18 @@ from vllm_av.preflight.facts import Setup
 from vllm_av.preflight.reasons import Change, Reason, ReasonCode
 from vllm_av.preflight.rules import alternatives
 from vllm_av.preflight.rules.draft_layers import refused, steered
-from vllm_av.preflight.rules.groups import KINDS, PER_KIND, describe, named, place, selected
+from vllm_av.preflight.rules.groups import (
+    KINDS,
+    PER_KIND,
+    UNTOLD,
+    describe,
+    named,
+    place,
+    selected,
+)
 from vllm_av.preflight.rules.words import flag, refusal, unknown
+from vllm_av.preflight.vocabulary import backends
 
-UNTOLD = "none"
-"""The source of an answer about a backend that the table lacks."""
 _ABOUT_TRIMMING = "query lens mismatch"
 
 
@@ -102,10 +109,10 @@ def _name(candidate: Candidate) -> str:
 
 
 def _narrow(setup: Setup, candidate: Candidate) -> str:
-    if candidate.bound is not None:
-        most = f"up to {candidate.bound} tokens per request"
-    elif candidate.graphs == NEVER:
+    if candidate.graphs == NEVER:  # whatever bound the class behind a wrapper has
         most = "nothing"
+    elif candidate.bound is not None:
+        most = f"up to {candidate.bound} tokens per request"
     else:
         most = "queries of one length only"
     return (
@@ -174,7 +181,11 @@ def instead(
     need = setup.max_query_len
     ours = [each for each in answers if selected(each.group)]
     able = [
-        [each.name for each in one.candidates if each.suffices(need) and each.name != without]
+        [
+            each.name
+            for each in one.candidates
+            if each.suffices(need) and each.name in backends(setup.vllm) and each.name != without
+        ]
         for one in ours
     ]
     mine = able[ours.index(answer)]

@@ -239,7 +239,7 @@ def test_a_number_of_drafts_that_there_is_not(count: object, tmp_path: Path) -> 
         read_draft({"model": str(tmp_path), "num_speculative_tokens": count}, target)
     line = one_line(caught.value, Code.QUESTION_SPEC)
     assert "num_speculative_tokens is" in line
-    assert "from 1 to 1,024" in line
+    assert "from 1 on" in line or "the limit of this package" in line
 
 
 SPECS = [

@@ -188,6 +188,23 @@ def test_a_server_that_goes_on_with_a_fixed_k_is_noted(checked: Check) -> None:
     assert answer.notes[0].startswith('on_unsupported is "fixed_k": vLLM starts all the same')
 
 
+@pytest.mark.parametrize(
+    ("args", "block", "installed", "code"),
+    [
+        ((), {"sorcer": "auto"}, "applied", "AV-CONFIG-KEY"),
+        (("--attention-backend", "FLASHMLA"), {}, "applied", "AV-CHECK-BACKEND"),
+        ((), {}, "pristine", "AV-CONFIG-UNPATCHED"),
+    ],
+)
+def test_what_a_fixed_k_does_not_help_against_is_noted(
+    args: tuple[str, ...], block: dict[str, Any], installed: str, code: str, checked: Check
+) -> None:
+    spec = {BLOCK: {"on_unsupported": "fixed_k", **block}}
+    words = (*FEW, "--enable-lora", *args)
+    answer = checked(Case("fixed", (), R, words, spec=spec, installed=("0.33.0", installed)))
+    assert answer.notes == (f'on_unsupported is "fixed_k": it does not help against {code}',)
+
+
 def test_an_answer_says_the_same_to_people_and_to_programs(checked: Check) -> None:
     for case in CASES:
         answer = checked(case)
