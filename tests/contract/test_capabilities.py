@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ci.source_lines import lines
-from tests.contract import flashinfer
+from tests.contract import flashinfer_python
 from tests.contract.vllm_source import tree_of
 from tests.unit.preflight.backends.setups import DEEPSEEK, group, setup
 from vllm_av.patching.tree import find_tree
@@ -147,7 +147,7 @@ def of_models(on: str, version: str) -> Iterator[Question]:
 def with_flashinfer() -> Iterator[None]:
     """FlashInfer's Python, importable in the processes that ask."""
     patched = pytest.MonkeyPatch()
-    patched.setenv("PYTHONPATH", str(flashinfer.folder()))
+    patched.setenv("PYTHONPATH", str(flashinfer_python.folder()))
     yield
     patched.undo()
 
@@ -198,6 +198,30 @@ def test_the_table_says_what_the_classes_say(version: str, on: str) -> None:
     some = random.Random(f"{version} {on}")
     questions = [question(on, version, some) for _ in range(100)]
     assert compare(version, on, [*questions, *of_models(on, version)]) > 900
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("with_flashinfer")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("on", "attention", "environment"),
+    [
+        ("sm90", {"flash_attn_version": 2}, {}),
+        ("sm90", {"flash_attn_version": 4}, {}),
+        ("sm100", {"flash_attn_version": 3}, {}),
+        ("sm100", {}, {"VLLM_BATCH_INVARIANT": "1"}),
+        ("gfx942", {}, {"VLLM_ROCM_USE_AITER": "1"}),
+        ("gfx1201", {}, {"VLLM_ROCM_USE_AITER": "1"}),
+    ],
+)
+def test_what_vllm_reads_once_a_process(
+    version: str, on: str, attention: dict[str, Any], environment: dict[str, str]
+) -> None:
+    asked = setup(on, vllm=version, features={"attention_config": attention})
+    kinds = (LayerKind.FULL, LayerKind.SLIDING, LayerKind.MLA, LayerKind.MLA_SPARSE)
+    groups = [group(kind) for kind in kinds]
+    groups += [group(head_size=256), group(head_size=256, sink=True)]
+    assert compare(version, on, [(replace(asked, environment=environment), groups)]) > 20
 
 
 @pytest.mark.parametrize("version", VERSIONS)
