@@ -23,6 +23,7 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 DATA = Path(__file__).parents[2] / "vllm_av/data"
 NOT_BUILT = {
     "gemma-3n-e2b": "it reads a number while it is built",
+    "gemma-4-31b": "its code imports a library for images",
     "internvl3-8b": "its config needs the code beside its weights",
     "kimi-linear-48b-a3b": "its code imports CUDA's compiler",
     "ring-flash-2.5": "its config needs the code beside its weights",

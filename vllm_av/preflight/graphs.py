@@ -43,8 +43,18 @@ class Graphs:
     why: str = ""
 
 
-def settle(flags: Flags, environment: Mapping[str, str], gpu: Gpu | None, experts: int) -> Graphs:
+def settle(
+    flags: Flags,
+    environment: Mapping[str, str],
+    gpu: Gpu | None,
+    experts: int,
+    own: tuple[int, str] | None = None,
+) -> Graphs:
     """The graph mode that vLLM runs.
+
+    Args:
+        experts: of a layer, 0 without.
+        own: compilation and graph mode that vLLM takes for this model where none is asked for.
 
     Raises:
         CheckError: ``AV-QUESTION-FLAG``: a mode that vLLM does not have.
@@ -56,12 +66,13 @@ def settle(flags: Flags, environment: Mapping[str, str], gpu: Gpu | None, expert
     breakable = environment.get("VLLM_USE_BREAKABLE_CUDAGRAPH") == "1"
     compilation = _compilation(flags, config)
     if compilation is None:
-        compilation = VLLM_COMPILE if level else NO_COMPILATION
+        by_level = VLLM_COMPILE if level else NO_COMPILATION
+        compilation = own[0] if own else by_level
     if eager or breakable or environment.get("TORCH_COMPILE_DISABLE") == "1":
         compilation = NO_COMPILATION
-    mode = asked or _BY_LEVEL[level]
+    mode = asked or (own[1] if own else _BY_LEVEL[level])
     place = flags.place("compilation_config", "cudagraph_mode") if asked else None
-    if not asked and "optimization_level" in flags.values:
+    if not asked and not own and "optimization_level" in flags.values:
         place = flags.place("optimization_level")
     steps: list[tuple[str, str | None, str]] = []
 

@@ -20,6 +20,7 @@ from vllm_av.preflight.flags import Flags, parse
 from vllm_av.preflight.graphs import NONE, Graphs, settle
 from vllm_av.preflight.installed import Installed, installed
 from vllm_av.preflight.model import read_draft, read_target
+from vllm_av.preflight.model_hooks import hooked, largest_graph, own_graphs
 from vllm_av.preflight.sizes import capture_size, sizes
 from vllm_av.preflight.variables import that_matter
 
@@ -118,7 +119,8 @@ def ask(question: Question) -> Asked:
     )
     target = _on(target, gpu, flags.get("dtype"))
     draft = read_draft(spec, target)
-    graphs = settle(flags, environment, gpu, target.experts)
+    own = own_graphs(target.architecture)
+    graphs = settle(flags, environment, gpu, target.experts, own)
     attention = flags.get("attention_config", {})
     found = sizes(
         gpu,
@@ -145,7 +147,7 @@ def ask(question: Question) -> Asked:
             gpu,
             found,
             draft.num_speculative_tokens + 1,
-            largest=_of_compilation(flags, "max_cudagraph_capture_size"),
+            largest=_largest(flags, target),
             listed=_of_compilation(flags, "cudagraph_capture_sizes"),
         ),
         max_num_seqs=found.max_num_seqs,
@@ -159,7 +161,7 @@ def ask(question: Question) -> Asked:
         environment=environment,
         where=_where(flags, graphs, gpu, environment),
     )
-    return Asked(flags, vllm, graphs, setup)
+    return Asked(flags, vllm, graphs, hooked(setup))
 
 
 def _on(target: ModelFacts, gpu: Gpu | None, dtype: str | None) -> ModelFacts:
@@ -243,6 +245,14 @@ def _of_compilation(flags: Flags, name: str) -> Any:
             fix="remove one",
         )
     return flags.get("compilation_config", {}).get(name) if flag is None else flag
+
+
+def _largest(flags: Flags, target: ModelFacts) -> int | None:
+    """Of the captured batches, as the user, or vLLM for this model, has it."""
+    found: int | None = _of_compilation(flags, "max_cudagraph_capture_size")
+    if found is None and _of_compilation(flags, "cudagraph_capture_sizes") is None:
+        return largest_graph(target.architecture)
+    return found
 
 
 def _features(flags: Flags, graphs: Graphs) -> dict[str, Any]:
