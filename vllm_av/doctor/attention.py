@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from vllm_av.doctor.dists import Installed
 from vllm_av.doctor.findings import VLLM_DISTS, is_cpu_build
-from vllm_av.doctor.machine import Machine
 from vllm_av.doctor.patches import Patches
+from vllm_av.machine import Machine
 from vllm_av.preflight.backends.gpus import of_devices
 from vllm_av.preflight.backends.table import TableCapabilities
 from vllm_av.preflight.capabilities import NEVER, Candidate
@@ -25,6 +25,7 @@ from vllm_av.preflight.facts import (
     ModelFacts,
     Setup,
 )
+from vllm_av.preflight.installed import is_patched
 
 K = 7
 """Draft tokens, for backends whose graphs have a bound."""
@@ -88,7 +89,7 @@ def attention(gpu: Gpu | None, installed: Installed, patches: Patches) -> tuple[
     if gpu is None or version is None:
         return ()
     version = version.partition("+")[0]
-    setup = _setup(version, gpu, patched=patches.state in ("applied", "outdated"))
+    setup = _setup(version, gpu, patched=is_patched(patches.state))
     known = TableCapabilities(version)
     found = []
     for group in USUAL:

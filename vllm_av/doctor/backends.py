@@ -9,7 +9,7 @@ from typing import Literal
 
 from vllm_av.doctor.dists import Installed
 from vllm_av.doctor.findings import TRITON_GROUP, is_cpu_build
-from vllm_av.doctor.machine import Machine
+from vllm_av.machine import Machine
 
 Active = Literal["yes", "no", "unknown"]
 

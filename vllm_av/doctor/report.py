@@ -18,12 +18,12 @@ from vllm_av.doctor.findings import (
     find_plugin,
     find_vllm,
 )
-from vllm_av.doctor.machine import Machine, look
 from vllm_av.doctor.patches import Patches, find_patches, read_patches, served
 from vllm_av.doctor.servers import Running, Titled
 from vllm_av.doctor.settings import settings
 from vllm_av.doctor.verdicts import Judged, judge
 from vllm_av.environment import COMPANIONS
+from vllm_av.machine import Machine, look
 from vllm_av.preflight.backends.flashinfer import DISTRIBUTION, FlashInfer, decode_kernel
 from vllm_av.preflight.backends.flashinfer import installed as find_flashinfer
 

@@ -46,12 +46,19 @@ def installed(named: str | None = None) -> Installed:
     if version is None:
         newest = SUPPORTED[-1]
         return Installed(newest, True, False, f"no vLLM here; vLLM {newest}, taken for patched")
-    patched = state == "applied"
-    return Installed(version, patched, True, f"vLLM {version} here, {_words(state)}")
+    patched = is_patched(state)
+    words = "patched" if patched else "not patched"
+    return Installed(version, patched, True, f"vLLM {version} here, {words}")
 
 
-def _words(state: str) -> str:
-    return "patched" if state == "applied" else "not patched"
+def is_patched(state: str) -> bool:
+    """Whether the whole series of this package is in a vLLM of which that is said.
+
+    Args:
+        state: a value of :class:`vllm_av.patching.status.State`, or another word. Of ``outdated``
+            nobody knows which seams are in it.
+    """
+    return state in ("applied", "damaged", "unrecorded")
 
 
 def _look() -> tuple[str | None, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vllm_av.doctor.dists import Installed, scan
-from vllm_av.doctor.machine import Machine
+from vllm_av.machine import Machine
 
 Make = Callable[..., None]
 

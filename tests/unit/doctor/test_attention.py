@@ -9,8 +9,8 @@ import pytest
 from vllm_av.doctor import examine
 from vllm_av.doctor.attention import Attention
 from vllm_av.doctor.dists import Installed
-from vllm_av.doctor.machine import Gpu, Machine
 from vllm_av.doctor.patches import Patches
+from vllm_av.machine import Gpu, Machine
 
 Look = Callable[[], Installed]
 Make = Callable[..., None]
@@ -36,6 +36,7 @@ def _layers(
         (H100, PRISTINE, "FLASH_ATTN", True, None),
         (A10, PRISTINE, "FLASH_ATTN", False, "TRITON_ATTN"),
         (A10, APPLIED, "TRITON_ATTN", True, None),
+        (A10, Patches("outdated", "others of them"), "FLASH_ATTN", False, "TRITON_ATTN"),
         (B200, APPLIED, "FLASHINFER", True, None),
         (MI300X, APPLIED, "ROCM_ATTN", True, None),
     ],

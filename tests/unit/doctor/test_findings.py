@@ -8,9 +8,9 @@ import pytest
 from vllm_av.doctor import examine
 from vllm_av.doctor.dists import Installed
 from vllm_av.doctor.findings import is_cpu_build
-from vllm_av.doctor.machine import Gpu, Machine
 from vllm_av.doctor.patches import Patches
 from vllm_av.errors import Code
+from vllm_av.machine import Gpu, Machine
 from vllm_av.patching.series import series_root, versions
 from vllm_av.patching.status import State
 from vllm_av.triton_shim import target

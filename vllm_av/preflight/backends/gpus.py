@@ -8,14 +8,12 @@ import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from vllm_av.errors import CheckError, Code
+from vllm_av.machine import Gpu as Seen
+from vllm_av.machine import look
 from vllm_av.preflight.facts import Gpu
 from vllm_av.triton_shim.target import vllm_is_cpu
-
-if TYPE_CHECKING:
-    from vllm_av.doctor.machine import Gpu as Seen
 
 AUTO = "auto"
 
@@ -118,16 +116,13 @@ def rocm_target(device: Gpu) -> str:
 
 def here(environ: Mapping[str, str] = os.environ) -> Gpu | None:
     """What vLLM here would run on; None where that cannot be seen without its help."""
-    # doctor's own modules use this package: only a call may reach them.
-    from vllm_av.doctor.machine import look
-
     return Gpu("cpu", "cpu", 0, 0) if vllm_is_cpu() else of_devices(look().gpus, environ)
 
 
-def of_devices(found: Sequence["Seen"], environ: Mapping[str, str]) -> Gpu | None:
+def of_devices(found: Sequence[Seen], environ: Mapping[str, str]) -> Gpu | None:
     """The one of a machine's devices that vLLM asks: its first, which a variable may choose."""
 
-    def first(vendor: str, hides: str) -> "Seen | None":
+    def first(vendor: str, hides: str) -> Seen | None:
         ours = [each for each in found if each.vendor == vendor]
         chosen = environ.get(hides)
         if chosen is None or not ours:

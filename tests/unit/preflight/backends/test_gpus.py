@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from vllm_av import machine
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.backends.gpus import (
     gpu,
@@ -126,14 +127,12 @@ def test_a_cpu_build_of_vllm_runs_on_the_cpu_whatever_the_machine_has(
 def test_the_first_visible_device_counts(
     environ: dict[str, str], pair: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from vllm_av.doctor import machine
-
     seen = machine.look()
     two = (
         machine.Gpu("nvidia", "NVIDIA H200", "9.0"),
         machine.Gpu("nvidia", "NVIDIA GeForce RTX 5090", "12.0"),
     )
     monkeypatch.setattr("vllm_av.preflight.backends.gpus.vllm_is_cpu", lambda: False)
-    monkeypatch.setattr(machine, "look", lambda: replace(seen, gpus=two))
+    monkeypatch.setattr("vllm_av.preflight.backends.gpus.look", lambda: replace(seen, gpus=two))
     found = here(environ)
     assert (None if found is None else (found.major, found.minor)) == pair

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_av.doctor import machine
-from vllm_av.doctor.machine import Gpu, look, parse_nvidia_smi
+from vllm_av import machine
+from vllm_av.machine import Gpu, look, parse_nvidia_smi
 
 
 @pytest.fixture(autouse=True)
