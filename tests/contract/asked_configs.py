@@ -102,6 +102,27 @@ ASKED = (
         **_LLAMA,
     ),
     Asked("pipeline parallel", ("-pp", "2"), refused=_refused(R.PIPELINE), **_LLAMA),
+    Asked("three ranks", ("-tp", "3"), refused=_refused(R.PARALLEL), **_LLAMA),
+    Asked("nine heads", ("-tp", "2"), refused=_refused(R.PARALLEL)),
+    Asked(
+        "a drafter's ranks",
+        ("-tp", "4"),
+        more={"draft_tensor_parallel_size": 2},
+        refused=_refused(R.PARALLEL),
+        **_LLAMA,
+    ),
+    Asked(
+        "a context over the heads",
+        ("-tp", "8", "-dcp", "2"),
+        refused=_refused(R.PARALLEL),
+        **_LLAMA,
+    ),
+    Asked(
+        "a context over a third",
+        ("-tp", "4", "-dcp", "3"),
+        refused=_refused(R.PARALLEL),
+        **_LLAMA,
+    ),
     Asked("data parallel", ("-dp", "2"), **_LLAMA),
     Asked("experts", **_MIXTRAL),
     Asked(
@@ -166,6 +187,7 @@ IN_THE_CONFIG = frozenset(
     {
         R.RUNNER,
         R.GRAPHS,
+        R.PARALLEL,
         R.PIPELINE,
         R.LORA,
         R.ROUTED_EXPERTS,

@@ -32,6 +32,7 @@ class Quote:
 
 
 _CONFIG = "config/vllm.py"
+_MODEL, _PARALLEL = "config/model.py", "config/parallel.py"
 _MANAGER = "v1/worker/gpu/spec_decode/adaptive_verification.py"
 
 QUOTES = (
@@ -40,6 +41,22 @@ QUOTES = (
         "adaptive draft verification",
         _CONFIG,
         "_get_v1_model_runner_unsupported_features",
+    ),
+    *(
+        Quote(R.PARALLEL, words, _MODEL, "verify_with_parallel_config")
+        for words in (
+            " must be divisible by tensor parallel size ",
+            "Decode context parallelism for GQA/MQA requires `--tensor-parallel-size` ",
+            " exceeds the maximum supported value ",
+            "The model's number of query heads per KV head ",
+        )
+    ),
+    Quote(R.PARALLEL, " must be divisible by dcp_size=", _PARALLEL, "_validate_parallel_config"),
+    Quote(
+        R.PARALLEL,
+        "cannot be other value than 1 or target model tensor_parallel_size",
+        "config/speculative.py",
+        "_verify_and_get_draft_tp",
     ),
     Quote(
         R.SHARDED_SAMPLING,

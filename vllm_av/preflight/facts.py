@@ -69,6 +69,8 @@ class ModelFacts:
         experts: how many routed experts a layer has, 0 without.
         config: the whole of ``config.json``.
         source: the file, or ``vLLM's config``.
+        num_heads, num_kv_heads: of the config as a whole, as vLLM shares them out over ranks; 0
+            where it says none.
     """
 
     name: str
@@ -79,6 +81,8 @@ class ModelFacts:
     experts: int
     config: Mapping[str, Any]
     source: str
+    num_heads: int = 0
+    num_kv_heads: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,7 @@ class DraftFacts:
         source: the file, ``the target's own``, or ``vLLM's config``.
         groups: its layers, where they run over the target's trimmed batch, as those of EAGLE, MTP
             and a draft model do; empty for the others, and where they are not known.
+        num_heads: query heads, 0 where the config says none.
     """
 
     method: str
@@ -109,6 +114,7 @@ class DraftFacts:
     draft_vocab_size: int | None
     source: str
     groups: tuple[LayerGroup, ...] = ()
+    num_heads: int = 0
 
 
 @dataclass(frozen=True)

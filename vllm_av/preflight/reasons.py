@@ -31,6 +31,8 @@ class ReasonCode(StrEnum):
     """vLLM's V1 model runner, or a feature that only it has."""
     GRAPHS = "AV-CHECK-GRAPHS"
     """The graph mode has no full CUDA graphs."""
+    PARALLEL = "AV-CHECK-PARALLEL"
+    """Heads or ranks do not divide as vLLM needs it; it refuses that in any case."""
     PIPELINE = "AV-CHECK-PIPELINE"
     """Pipeline parallelism."""
     LORA = "AV-CHECK-LORA"

@@ -10,7 +10,7 @@ from vllm_av.config.text import shown
 from vllm_av.drafters import drafter_type
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.facts import DraftFacts, ModelFacts
-from vllm_av.preflight.model import defaults, draft_layers, files, heads, speculators
+from vllm_av.preflight.model import defaults, draft_layers, files, heads, shape, speculators
 from vllm_av.preflight.model.fields import MOST_TOKENS, Fields
 from vllm_av.preflight.model.method import asked, built, settled, tokens
 from vllm_av.preflight.model.mtp import Drafted, drafted
@@ -102,6 +102,7 @@ def draft_from_config(
         draft_vocab_size=vocabulary or target.vocab_size or None,
         source=source,
         groups=draft_layers.groups(method, architectures, text, max(1, what.modules)),
+        num_heads=shape.shared_heads(text)[0],
     )
 
 

@@ -7,6 +7,7 @@ Rule: aliases and fallbacks stand in vLLM's order (``transformers_utils/config.p
 from collections.abc import Iterable
 from dataclasses import replace
 
+from vllm_av.errors import CheckError
 from vllm_av.preflight.facts import LayerGroup, LayerKind
 from vllm_av.preflight.model.fields import MOST_HEADS, MOST_LAYERS, MOST_SIZE, MOST_TOKENS, Fields
 
@@ -32,6 +33,17 @@ def layers(text: Fields) -> int:
 def heads(text: Fields) -> int:
     """Query heads of a layer, of the whole model."""
     return text.count(*_HEADS, most=MOST_HEADS)
+
+
+def shared_heads(text: Fields) -> tuple[int, int]:
+    """Query and key-value heads as vLLM shares them out over ranks; 0 where none are said, and
+    where blocks or layers have heads of their own."""
+    if text.get(*_HEADS) is None or "block_configs" in text:
+        return 0, 0
+    try:
+        return heads(text), kv_heads(text)
+    except CheckError:
+        return 0, 0  # a mistake is told where a layer needs it
 
 
 def kv_heads(text: Fields) -> int:

@@ -78,6 +78,7 @@ def target_from_config(
     text = defaults.filled(text)
     if disable_sliding_window:
         text = text.replaced(sliding_window=None)
+    num_heads, num_kv_heads = shape.shared_heads(text)
     return ModelFacts(
         name=name,
         architecture=architectures[0],
@@ -87,6 +88,8 @@ def target_from_config(
         experts=shape.experts(text),
         config=dict(config),
         source=source,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
     )
 
 

@@ -17,6 +17,7 @@ from vllm_av.preflight.rules import (
     fast_paths,
     features,
     graphs,
+    parallel,
     runner,
     scorer,
     unseen,
@@ -31,6 +32,7 @@ __all__ = ["Judgement", "Scorer", "judge", "reasons"]
 
 _RULES = (
     *runner.RULES,
+    *parallel.RULES,
     *graphs.RULES,
     *features.RULES,
     *drafter.RULES,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from vllm_av.preflight.facts import Setup
 from vllm_av.preflight.graphs import WITH_FULL
 from vllm_av.preflight.reasons import Reason, ReasonCode
+from vllm_av.preflight.rules.parallel import over_ranks
 from vllm_av.preflight.rules.words import caution, flag, variable
 
 _CHUNK = 2**30  # bytes of float32 logits (rejection_sampler.py, MAX_CHUNK_BYTES)
@@ -95,7 +96,7 @@ def consensus(setup: Setup) -> Iterator[Reason]:
     if size > 1:
         yield caution(
             ReasonCode.CONSENSUS,
-            flag("tensor-parallel-size", 1),
+            *over_ranks(setup, 1),
             asked=f"tensor parallelism over {size} ranks",
             found="each rank decides the draft budget from its own confidences, without a "
             "consensus; where they differ, acceptance collapses or the server hangs",

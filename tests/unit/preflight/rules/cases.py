@@ -100,6 +100,27 @@ CASES = (
             _LAYERWISE,
         ),
     ),
+    Case("three ranks", (C.PARALLEL, C.CONSENSUS), (R, K), (*FEW, "-tp", "3")),
+    Case(
+        "a drafter's ranks",
+        (C.PARALLEL, C.CONSENSUS),
+        (R, K),
+        (*FEW, "-tp", "2"),
+        spec={"draft_tensor_parallel_size": 4},
+    ),
+    Case(
+        "fewer ranks than heads",
+        (C.PARALLEL, C.CONSENSUS),
+        (R, K),
+        (*FEW, "-tp", "8", "-dcp", "2"),
+    ),
+    Case(
+        "a third of the ranks",
+        (C.PARALLEL, C.MOE, C.CONSENSUS),
+        (R, K, K),
+        (*FEW, "-tp=8", "-dcp=3"),
+        target="qwen3-30b-a3b",
+    ),
     Case("two stages", (C.PIPELINE,), R, (*FEW, "-pp", "2")),
     Case(
         "torchrun",
