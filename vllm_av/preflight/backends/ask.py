@@ -1,14 +1,16 @@
-"""``python -m vllm_av.preflight.backends.ask``: ask the classes of the vLLM of this Python.
+"""``python -m vllm_av.preflight.backends.ask PARENT``: ask the classes of this Python's vLLM.
 
 Reads a list of ``{"setup": ..., "groups": [...]}`` as JSON from standard input, all for one GPU;
 writes ``{"answers": [[...], ...]}`` or ``{"failed": "..."}`` to standard output, and nothing else:
-what vLLM prints there goes to standard error.
+what vLLM prints there goes to standard error. It ends with the process PARENT, whatever ends that.
 
 Rule: one GPU, one process; the platform is pretended before anything of vLLM's is imported.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from typing import Any
 
@@ -18,6 +20,7 @@ from vllm_av.preflight.facts import LayerGroup, Setup
 
 def main() -> None:
     """Answer what standard input asks."""
+    _end_with(int(sys.argv[1]))
     answer_to = os.dup(1)
     os.dup2(2, 1)
     given = json.load(sys.stdin)
@@ -26,6 +29,20 @@ def main() -> None:
     # vLLM's modules start threads and exit hooks that nobody waits for here
     sys.stderr.flush()
     os._exit(0)
+
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def _end_with(parent: int) -> None:
+    """Let the kernel end this process when that one, which waits for it, is gone.
+
+    An import of torch may hold the interpreter for seconds: no thread of its own would do.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it went before that was said
+        os._exit(1)
 
 
 def answers(given: list[dict[str, Any]]) -> dict[str, Any]:

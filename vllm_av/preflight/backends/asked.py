@@ -4,7 +4,8 @@ That process pretends the GPU; it costs the import of vLLM, so that all layers o
 asked at once. Where it cannot answer (no vLLM, one that cannot be made to pretend, no time), the
 table answers, and the note of each answer says why.
 
-Rule: an answer always comes, and says which of the two gave it.
+Rule: an answer always comes, and says which of the two gave it; what lies in the folder that the
+check is called from is not imported.
 """
 
 import json
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vllm_av.config.text import printable
 from vllm_av.preflight.backends.table import TableCapabilities
 from vllm_av.preflight.backends.wire import fact, plain
 from vllm_av.preflight.capabilities import Candidate, LayerAnswer
@@ -71,9 +73,10 @@ class AskedCapabilities:
         """The answers as they came, or why there are none."""
         try:
             done = subprocess.run(
-                [self.python, "-m", "vllm_av.preflight.backends.ask"],
+                [_absolute(self.python), "-m", "vllm_av.preflight.backends.ask", str(os.getpid())],
                 input=json.dumps(questions),
                 env=_environment(questions[0]["setup"]["environment"]),
+                cwd=os.sep,  # a clone of vLLM, or a torch.py, where the user stands is no library
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -87,17 +90,27 @@ class AskedCapabilities:
         try:
             said = json.loads(done.stdout)
         except ValueError:
+            if done.returncode == 0:  # whatever it wrote, that is not why
+                return "the process ended without an answer"
             lines = [line for line in done.stderr.splitlines() if line.strip()]
-            return lines[-1][:200] if lines else f"exit status {done.returncode}"
+            return printable(lines[-1]) if lines else f"exit status {done.returncode}"
         if isinstance(said, dict) and "answers" in said:
             found: list[list[Any]] = said["answers"]
             return found
-        return str(said.get("failed", "no answer")) if isinstance(said, dict) else "no answer"
+        why = said.get("failed") if isinstance(said, dict) else None
+        return "no answer" if why is None else printable(str(why))
+
+
+def _absolute(python: str) -> str:
+    """A path that holds in another folder too; a bare name is looked for on PATH."""
+    return os.path.abspath(python) if os.sep in python else python
 
 
 def _environment(asked: dict[str, str]) -> dict[str, str]:
     """This process', with the variables that the question names, and nothing that vLLM loads."""
     quiet = {
+        # The working folder comes first on the path of no process, those that vLLM starts included.
+        "PYTHONSAFEPATH": "1",
         "VLLM_PLUGINS": "",  # a plugin may change what is asked, and has its own start-up
         "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_NO_USAGE_STATS": "1",
@@ -106,7 +119,12 @@ def _environment(asked: dict[str, str]) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
     }
     read = {name: value for name, value in asked.items() if name.startswith("VLLM_")}
-    return {**os.environ, **read, **quiet}
+    found = {**os.environ, **read, **quiet}
+    if "PYTHONPATH" in found:
+        # An empty part is the folder that Python runs in; the others are meant from here.
+        parts = filter(None, found["PYTHONPATH"].split(os.pathsep))
+        found["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, parts))
+    return found
 
 
 def _noted(found: LayerAnswer, note: str) -> LayerAnswer:

@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +20,7 @@ from vllm_av.preflight.backends.wire import fact, plain
 from vllm_av.preflight.capabilities import LayerAnswer
 from vllm_av.preflight.facts import LayerKind, Setup
 
+ENDED = "the process ended without an answer"
 LAYERS = (group(), group(LayerKind.SLIDING, sink=True), group(LayerKind.MLA))
 
 
@@ -79,7 +83,7 @@ def test_all_layers_are_asked_at_once_and_only_once(tmp_path: Path) -> None:
     assert capabilities.failed is None
     (line,) = (tmp_path / "asked").read_text().splitlines()
     (question,), argv, environ = json.loads(line)
-    assert argv == ["-m", "vllm_av.preflight.backends.ask"]
+    assert argv == ["-m", "vllm_av.preflight.backends.ask", str(os.getpid())]
     assert [each["kind"] for each in question["groups"]] == [
         "full attention",
         "sliding window",
@@ -104,7 +108,9 @@ def test_layers_that_the_target_does_not_have_are_asked_about_too(tmp_path: Path
     [
         ("raise ImportError('no vLLM here')", "ImportError: no vLLM here"),
         ("sys.exit(3)", "exit status 3"),
-        ("print('not JSON')", "exit status 0"),
+        ("print('not JSON'); print('a warning', file=sys.stderr)", ENDED),
+        ("sys.exit('torn \\u202e')", '"torn \\u202e"'),
+        ("print(json.dumps({'failed': 'x\\ny'}))", '"x\\ny"'),
         ("print('[]')", "no answer"),
         ("print('{}')", "no answer"),
         ("print(json.dumps({'failed': 'AttributeError: x'}))", "AttributeError: x"),
@@ -134,3 +140,79 @@ def test_a_python_that_is_not_there(tmp_path: Path) -> None:
     capabilities = AskedCapabilities(str(tmp_path / "none"))
     assert capabilities.answer(setup("sm90"), group()).chosen is not None
     assert capabilities.failed == f"{tmp_path / 'none'}: No such file or directory"
+
+
+def library(at: Path, does: str) -> None:
+    """A vllm in that folder that does this when it is imported."""
+    (at / "vllm").mkdir(parents=True)
+    (at / "vllm/__init__.py").write_text(does)
+
+
+def test_nothing_of_the_folder_that_the_user_stands_in_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    tell = f"open({str(tmp_path / 'run')!r}, 'a').write(__file__)\n"
+    library(here, tell)
+    for name in ("json", "torch", "enum"):
+        (here / f"{name}.py").write_text(tell)
+    library(tmp_path / "site", "raise ImportError('the one that is meant')")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", "../site"]))
+    capabilities = AskedCapabilities()
+    capabilities.answer(setup("sm90"), group())
+    assert capabilities.failed == "ImportError: the one that is meant"
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_interpreter_that_is_named_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    capabilities = AskedCapabilities("./python")
+    capabilities.answer(setup("sm90"), group())
+    assert capabilities.failed is None
+
+
+def test_the_process_ends_with_the_one_that_asks(tmp_path: Path) -> None:
+    pid_of = tmp_path / "pid"
+    waits = (
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(tmp_path / 'new')!r}).write_text(str(os.getpid()))\n"
+        f"os.rename({str(tmp_path / 'new')!r}, {str(pid_of)!r})\n"
+        "time.sleep(100)\n"
+    )
+    library(tmp_path / "site", waits)
+    asks = (
+        "from tests.unit.preflight.backends.setups import group, setup\n"
+        "from vllm_av.preflight.backends.asked import AskedCapabilities\n"
+        "AskedCapabilities().answer(setup('sm90'), group())\n"
+    )
+    root = Path(__file__).parents[4]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(root)])}
+    asking = subprocess.Popen([sys.executable, "-c", asks], env=environ)
+    try:
+        wait_for(pid_of.exists)
+        asking.send_signal(signal.SIGKILL)
+    finally:
+        asking.kill()
+        asking.wait()
+    asked = int(pid_of.read_text())
+    wait_for(lambda: not runs(asked))
+
+
+def wait_for(fact: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not fact():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def runs(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended with nobody asking after it."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
