@@ -13,6 +13,7 @@ from vllm_av.preflight.facts import Setup
 from vllm_av.preflight.reasons import Reason, Verdict, Weight, verdict
 from vllm_av.preflight.rules import (
     costs,
+    deepseek,
     drafter,
     fast_paths,
     features,
@@ -37,6 +38,7 @@ _RULES = (
     *features.RULES,
     *drafter.RULES,
     *scorer.RULES,
+    *deepseek.RULES,
     *unseen.RULES,
     *costs.RULES,
     *fast_paths.RULES,

@@ -47,3 +47,9 @@ def place(setup: Setup) -> str:
     if setup.backend_per_kind:
         return setup.place("attention_config.backend_per_kind", default)
     return setup.place("attention_backend", setup.place("attention_config.backend", default))
+
+
+def option(setup: Setup) -> str:
+    """The option for all layers, where the user named it, or the shorter of the two."""
+    config = setup.features.get("attention_config") or {}
+    return "attention-config.backend" if "backend" in config else "attention-backend"

@@ -21,6 +21,7 @@ from vllm_av.preflight.rules.groups import (
     UNTOLD,
     describe,
     named,
+    option,
     place,
     selected,
 )
@@ -206,7 +207,7 @@ def _one(setup: Setup, name: str) -> tuple[tuple[Change, ...], Setup]:
     """One backend for all layers, and the setup with it."""
     away = (flag(PER_KIND),) if setup.backend_per_kind else ()
     new = replace(setup, attention_backend=name, backend_per_kind={})
-    return (*away, flag(_option(setup), name)), new
+    return (*away, flag(option(setup), name)), new
 
 
 def _per_kind(
@@ -219,9 +220,3 @@ def _per_kind(
         if names and named(setup, one.group) not in names:
             kinds[kind] = names[0]
     return (flag(PER_KIND, kinds),), replace(setup, backend_per_kind=kinds)
-
-
-def _option(setup: Setup) -> str:
-    """Where the user named it, or the shorter of the two."""
-    config = setup.features.get("attention_config") or {}
-    return "attention-config.backend" if "backend" in config else "attention-backend"
