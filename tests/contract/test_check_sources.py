@@ -12,7 +12,7 @@ from tests.contract.vllm_source import tree_of
 from vllm_av.drafters import SUPPORTED
 
 RULES = Path(vllm_av.__file__).parent / "preflight/rules"
-PLACE = re.compile(r'"([a-z_]+\.py):([A-Za-z_.]+)"')
+PLACE = re.compile(r'"([a-z0-9_]+\.py):([A-Za-z0-9_.]+)"')
 PLACES = sorted(
     {found.groups() for file in RULES.glob("*.py") for found in PLACE.finditer(file.read_text())}
 )

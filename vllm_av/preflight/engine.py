@@ -211,6 +211,7 @@ def _features(config: Any) -> Mapping[str, Any]:
         "enable_sleep_mode": config.model_config.enable_sleep_mode,
         "enforce_eager": config.model_config.enforce_eager,
         "kv_transfer_config": {"kv_connector": transfer.kv_connector} if transfer else None,
+        "model_impl": config.model_config.model_impl,
         "return_sampling_mask": config.model_config.return_sampling_mask,
         "use_replayssm": getattr(config.cache_config, "use_replayssm", None),
     }

@@ -71,6 +71,7 @@ class ModelFacts:
         source: the file, or ``vLLM's config``.
         num_heads, num_kv_heads: of the config as a whole, as vLLM shares them out over ranks; 0
             where it says none.
+        hidden_size: of the states that a drafter reads, 0 where it is not known.
     """
 
     name: str
@@ -83,6 +84,7 @@ class ModelFacts:
     source: str
     num_heads: int = 0
     num_kv_heads: int = 0
+    hidden_size: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class DraftFacts:
         groups: its layers, where they run over the target's trimmed batch, as those of EAGLE, MTP
             and a draft model do; empty for the others, and where they are not known.
         num_heads: query heads, 0 where the config says none.
+        reads_layers: whether it reads hidden states of layers within the target.
+        target_hidden_size: how wide those must be, 0 where it is not known.
     """
 
     method: str
@@ -115,6 +119,8 @@ class DraftFacts:
     source: str
     groups: tuple[LayerGroup, ...] = ()
     num_heads: int = 0
+    reads_layers: bool = False
+    target_hidden_size: int = 0
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,7 @@ def _gemma4(setup: Setup) -> Setup:
         return replace(setup, features={**setup.features, "attention_config": new})
     if gpu.platform == "xpu" and not is_old(setup.vllm):
         return setup
-    # The CPU's platform passes over what is named of other platforms.
-    if setup.attention_backend is not None or gpu.platform == "cpu":
+    if setup.attention_backend is not None:
         return setup
     where = {**setup.where, "attention_backend": f"vLLM's own choice for {_NAMES['gemma4']}"}
     return replace(setup, attention_backend="TRITON_ATTN", where=where)

@@ -40,6 +40,7 @@ _FEATURES = (
     "enable_sleep_mode",
     "enforce_eager",
     "kv_transfer_config",
+    "model_impl",
     "optimization_level",
     "return_sampling_mask",
     "ubatch_size",

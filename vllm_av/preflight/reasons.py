@@ -49,6 +49,8 @@ class ReasonCode(StrEnum):
     """``use_local_argmax_reduction`` spares the draft logits."""
     DRAFTER = "AV-CHECK-DRAFTER"
     """The drafter makes no estimate of acceptance, or vLLM does not offer it."""
+    TARGET = "AV-CHECK-TARGET"
+    """The target does not hand the drafter the hidden states that it reads."""
     SCORER = "AV-CHECK-SCORER"
     """The scorer needs what this drafter does not have."""
     DRAFT_VOCABULARY = "AV-CHECK-DRAFT-VOCABULARY"

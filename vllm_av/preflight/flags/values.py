@@ -182,6 +182,7 @@ LOOKED_AT: dict[str, Callable[[Given], Any]] = {
 }
 """The flags that the check reads, and how."""
 LOOKED_AT["dtype"] = _one_of("auto", "bfloat16", "float", "float16", "float32", "half")
+LOOKED_AT["model-impl"] = _one_of("auto", "terratorch", "transformers", "vllm")
 LOOKED_AT["performance-mode"] = _one_of("balanced", "interactivity", "throughput")
 LOOKED_AT["spec-tokens"] = lambda given: _part(str(given.value))
 OBJECTS = frozenset(_KINDS[_object].split())

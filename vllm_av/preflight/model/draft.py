@@ -10,7 +10,7 @@ from vllm_av.config.text import shown
 from vllm_av.drafters import drafter_type
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.facts import DraftFacts, ModelFacts
-from vllm_av.preflight.model import defaults, draft_layers, files, heads, shape, speculators
+from vllm_av.preflight.model import defaults, draft_layers, files, fit, heads, shape, speculators
 from vllm_av.preflight.model.fields import MOST_TOKENS, Fields
 from vllm_av.preflight.model.method import asked, built, settled, tokens
 from vllm_av.preflight.model.mtp import Drafted, drafted
@@ -103,6 +103,8 @@ def draft_from_config(
         source=source,
         groups=draft_layers.groups(method, architectures, text, max(1, what.modules)),
         num_heads=shape.shared_heads(text)[0],
+        reads_layers=fit.reads_layers(method, text),
+        target_hidden_size=fit.target_width(method, architectures, text),
     )
 
 

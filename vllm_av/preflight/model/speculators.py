@@ -23,6 +23,7 @@ _KEPT = (
     "enable_confidence_head",
     "confidence_head_with_markov",
     "num_nextn_predict_layers",
+    "target_hidden_size",
 )
 
 

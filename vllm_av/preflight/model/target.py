@@ -9,7 +9,7 @@ from typing import Any
 from vllm_av.config.text import shown
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.facts import ModelFacts
-from vllm_av.preflight.model import defaults, files, layers, shape, speculators
+from vllm_av.preflight.model import defaults, files, fit, layers, shape, speculators
 from vllm_av.preflight.model.fields import MOST_TOKENS, Fields
 
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -90,6 +90,7 @@ def target_from_config(
         source=source,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
+        hidden_size=fit.width(text),
     )
 
 

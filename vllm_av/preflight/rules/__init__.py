@@ -21,6 +21,7 @@ from vllm_av.preflight.rules import (
     parallel,
     runner,
     scorer,
+    target,
     unseen,
 )
 from vllm_av.preflight.rules.block import block
@@ -37,6 +38,7 @@ _RULES = (
     *graphs.RULES,
     *features.RULES,
     *drafter.RULES,
+    *target.RULES,
     *scorer.RULES,
     *deepseek.RULES,
     *unseen.RULES,

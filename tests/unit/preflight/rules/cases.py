@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.unit.preflight.rules.checkpoints import CARRIED, write
+from tests.unit.preflight.rules.checkpoints import CARRIED, published, write
 from vllm_av.preflight.question import Question
 from vllm_av.preflight.reasons import ReasonCode, Weight
 
@@ -26,6 +26,7 @@ class Case:
         target: its name in ``tests/configs``.
         changes: to its config.
         draft: the same; None for none.
+        fits: whether the drafter is given the target's hidden size.
         installed: version and patch state of the vLLM here.
         here: the GPU of this machine.
         flashinfer: the source of the installed one's decode function; None where none is there.
@@ -39,6 +40,7 @@ class Case:
     target: str = "llama-3.1-8b"
     changes: Mapping[str, Any] = field(default_factory=dict)
     draft: str | None = "llama-3-8b-eagle"
+    fits: bool = True
     tensors: tuple[str, ...] | None = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     gpu: str = "h100"
@@ -66,12 +68,20 @@ class Case:
             spec["model"] = (
                 str(carried)
                 if carried.is_dir()
-                else write(folder, self.draft, tensors=self.tensors)
+                else write(folder, self.draft, tensors=self.tensors, **self._size())
             )
         spec = {key: value for key, value in spec.items() if value is not None}
         model = write(folder, self.target, **self.changes)
         args = (model, "--speculative-config", json.dumps(spec), *self.args)
         return Question(args=args, gpu=self.gpu, environment=self.environment)
+
+    def _size(self) -> dict[str, int]:
+        """The target's hidden size, in heads of the drafter's own."""
+        if not self.fits:
+            return {}
+        config = published(self.target) | self.changes
+        size = config.get("text_config", config).get("hidden_size")
+        return {} if size is None else {"hidden_size": size, "head_dim": 128}
 
 
 C, R, U, K = ReasonCode, Weight.REFUSAL, Weight.UNKNOWN, Weight.CAUTION
@@ -203,6 +213,16 @@ CASES = (
         draft="qwen3-8b-dspark-block7",
         tensors=None,
     ),
+    Case(
+        "a target that lends no states",
+        (C.TARGET,),
+        R,
+        spec={"method": "eagle3"},
+        target="gemma-2-9b",
+        draft="llama-3.1-8b-eagle3",
+        tensors=("lm_head.weight",),
+    ),
+    Case("a drafter of another target", (C.TARGET,), R, target="qwen2.5-7b", fits=False),
     Case(
         "no output head",
         (C.DRAFT_VOCABULARY,),

@@ -24,6 +24,12 @@ TENSORS = {
 """Of drafters; none of these has a confidence head or an output head."""
 
 
+def published(name: str) -> dict[str, Any]:
+    """The config of that model."""
+    found: dict[str, Any] = json.loads((CONFIGS / name / "config.json").read_text())
+    return found
+
+
 def write(folder: Path, name: str, *, tensors: Iterable[str] | None = (), **changes: Any) -> str:
     """A folder for that model.
 
@@ -35,7 +41,7 @@ def write(folder: Path, name: str, *, tensors: Iterable[str] | None = (), **chan
     """
     here = folder / name
     here.mkdir(exist_ok=True)
-    config = json.loads((CONFIGS / name / "config.json").read_text()) | changes
+    config = published(name) | changes
     (here / "config.json").write_text(json.dumps(config, indent=2))
     index = here / "model.safetensors.index.json"
     if tensors is None:
