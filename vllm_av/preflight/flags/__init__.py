@@ -1,6 +1,7 @@
 """What a command line of ``vllm serve`` says about adaptive verification.
 
-``known`` lists vLLM's flags, ``words`` finds them in a command line, ``file`` in a YAML file,
+``known`` lists vLLM's flags, ``words`` finds them in a command line, ``file`` in a YAML file (read
+by ``documents``),
 ``values`` reads those that matter, and this module puts them together. ``command`` takes a command
 line as it is pasted, or as a running process shows it.
 
@@ -77,7 +78,7 @@ def parse(args: Sequence[str], *, strict: bool = True) -> Flags:
     if named:
         _refuse_twice(named)
         name = str(named[0].value)
-        filed = list(givens(file_words(name), file=name))
+        filed = list(givens(file_words(name, strict=strict), file=name))
     values: dict[str, Any] = {}
     where: dict[str, str] = {}
     dropped: list[str] = []

@@ -7,14 +7,13 @@ JSON - gives the object that was asked for or one line that says what is wrong.
 import json
 import os
 import re
-import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from vllm_av.config.text import shown
 from vllm_av.errors import CheckError, Code
+from vllm_av.preflight.reading import read_bytes
 
 CONFIG = "config.json"
 _MAX_CONFIG = 8 << 20  # bytes; the largest published ones list ignored layers in 1 or 2 MiB
@@ -25,14 +24,19 @@ _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 
 def cached_models() -> Path:
     """The hub's cache, as the hub's own client finds it."""
+
+    def folder(value: str) -> Path:
+        # A user that is not there stays in the name, as in the hub's own client.
+        return Path(os.path.expanduser(os.path.expandvars(value)))
+
     environment = os.environ
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if value := environment.get(variable):
-            return Path(os.path.expandvars(value)).expanduser()
+            return folder(value)
     home = environment.get("HF_HOME")
     if not home:
         home = os.path.join(environment.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
-    return Path(os.path.expandvars(home)).expanduser() / "hub"
+    return folder(home) / "hub"
 
 
 def model_folder(name: str, code: Code, revision: str | None = None) -> Path:
@@ -73,7 +77,7 @@ def _snapshot(name: str, code: Code, revision: str | None) -> Path:
     if _REVISION.fullmatch(wanted) and ".." not in wanted:
         commit = wanted
         try:
-            data = _read(stored / "refs" / wanted, 4096)
+            data = read_bytes(stored / "refs" / wanted, 4096)
             commit = data.decode("ascii").strip()
         except (OSError, ValueError):
             pass  # a commit has no ref of its own
@@ -101,7 +105,7 @@ def read_config(folder: Path, name: str, code: Code) -> dict[str, Any]:
     """
     file = folder / CONFIG
     try:
-        value = _json(_read(file, _MAX_CONFIG))
+        value = _json(read_bytes(file, _MAX_CONFIG))
     except FileNotFoundError:
         other = " (it has a params.json, which this check does not read)"
         raise CheckError(
@@ -126,7 +130,7 @@ def read_index(file: Path, most: int) -> Any:
     Raises:
         OSError, ValueError: it cannot be read, or is no JSON.
     """
-    return _json(_read(file, most))
+    return _json(read_bytes(file, most))
 
 
 def unreadable(file: Path, reason: str, code: Code) -> CheckError:
@@ -137,33 +141,6 @@ def unreadable(file: Path, reason: str, code: Code) -> CheckError:
         allowed="one JSON object in a file of UTF-8 text",
         fix="correct the file, or fetch it again",
     )
-
-
-@contextmanager
-def opened(file: Path) -> Iterator[BinaryIO]:
-    """A regular file, open for reading.
-
-    Raises:
-        OSError: it is not there, or cannot be read.
-        ValueError: it is no regular file.
-    """
-    # Without waiting: a pipe that nobody writes to would hold the check for ever.
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is no regular file")
-        with open(descriptor, "rb", closefd=False) as stream:
-            yield stream
-    finally:
-        os.close(descriptor)
-
-
-def _read(file: Path, most: int) -> bytes:
-    with opened(file) as stream:
-        data = stream.read(most + 1)
-    if len(data) > most:
-        raise ValueError(f"it has more than {most >> 20} MiB")
-    return data
 
 
 def _json(data: bytes) -> Any:

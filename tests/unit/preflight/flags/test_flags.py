@@ -1,6 +1,8 @@
 """A command line is read as vLLM's own parser reads it, and a mistake in it is one line."""
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -194,6 +196,74 @@ def test_a_file_that_holds_no_flags_is_a_mistake(text: str, tmp_path: Path) -> N
     file = tmp_path / "vllm.yaml"
     file.write_text(text)
     assert "cannot be read" in str(mistake("--config", str(file)))
+
+
+_BOMB = "a: &a0 {x: 1}\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 8)
+)
+_MERGED = "a: &a0 {x: 1}\n" + "".join(
+    f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 8)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("additional-config: {2001-01-01: 3}", 'under "additional-config" has no JSON form'),
+        ("additional-config: {x: 2001-01-01}", 'under "additional-config" has no JSON form'),
+        ("additional-config: &a {x: *a}", "it holds itself"),
+        (f"max-num-seqs: 0x{'f' * 5000}", 'under "max-num-seqs" has no JSON form'),
+        (f"max-num-seqs: {'9' * 5000}", "not what it is said to be"),
+        ("seed: 2001-99-99", "not what it is said to be"),
+        ("seed: !!timestamp x", "not what it is said to be"),
+        ("seed: !!int ''", "not what it is said to be"),
+        (_BOMB, "more than 10,000 values"),
+        (_MERGED, "more than 10,000 values"),
+        ("x: [" + "1, " * 50_000 + "]", "more than 10,000 values"),
+        ("x: " + "[" * 5000 + "]" * 5000, "more than 32 deep"),
+        ("x: " + "{a: " * 40 + "1" + "}" * 40, "more than 32 deep"),
+        ("max-num-seqs: 4\nmax-num-seqs: 8", 'the key "max-num-seqs" stands twice'),
+        ("speculative-config:\n  a: 1\n  a: 2", 'the key "a" stands twice'),
+        ("# " + "x" * (256 << 10), "more than 256 KiB"),
+        ("a: 1\n---\nb: 2", "it is not YAML"),
+        ("", "no mapping"),
+    ],
+)
+def test_a_file_that_nobody_would_write_is_one_line_at_once(
+    text: str, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "vllm.yaml"
+    file.write_text(text)
+    before = time.process_time()
+    assert said in str(mistake("--config", str(file)))
+    assert time.process_time() - before < 3
+
+
+def test_a_pipe_in_place_of_a_file_of_flags(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "vllm.yaml")
+    assert "no regular file" in str(mistake("--config", str(tmp_path / "vllm.yaml")))
+
+
+def test_a_file_of_another_name_is_none_to_vllm(tmp_path: Path) -> None:
+    (tmp_path / "vllm.json").write_text("{}")
+    assert "name it .yaml or .yml" in str(mistake("--config", str(tmp_path / "vllm.json")))
+
+
+def test_what_an_alias_stands_for_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "vllm.yml"
+    file.write_text(
+        "additional-config: {x: &a {k: 1}, y: *a, z: {<<: *a, l: 2}}\nmax-num-seqs: 4\n"
+    )
+    assert values("--config", str(file)) == {
+        "additional_config": {"x": {"k": 1}, "y": {"k": 1}, "z": {"k": 1, "l": 2}},
+        "max_num_seqs": 4,
+    }
+
+
+def test_of_a_server_that_runs_the_last_key_counts(tmp_path: Path) -> None:
+    file = tmp_path / "vllm.yaml"
+    file.write_text("max-num-seqs: 4\nmax-num-seqs: 8\n")
+    assert parse(["--config", str(file)], strict=False).values == {"max_num_seqs": 8}
 
 
 @pytest.mark.parametrize(

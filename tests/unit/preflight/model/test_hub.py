@@ -97,3 +97,12 @@ def test_a_folder_of_that_name_comes_first(cache: Path, monkeypatch: pytest.Monk
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": 7}))
     assert read_target("org/small").groups[0].count == 7
+
+
+def test_a_cache_of_a_user_that_is_not_there(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, "~nosuchuser/x")
+            with pytest.raises(CheckError) as caught:
+                read_target("org/small")
+            assert caught.value.code is Code.QUESTION_MODEL

@@ -59,6 +59,19 @@ def test_nowhere(tmp_path: Path) -> None:
     assert tensor_names(tmp_path, CODE) is None
 
 
+def test_more_names_than_are_worth_reading_are_not_known(tmp_path: Path) -> None:
+    large = b'{"weight_map": {"%s": "1"}}' % (b"x" * (33 << 20))
+    (tmp_path / "model.safetensors.index.json").write_bytes(large)
+    safetensors(tmp_path / "a.safetensors", b'{"x": {}}')
+    assert tensor_names(tmp_path, CODE) == {"x"}
+    header = b'{"y": {}}' + b" " * (12 << 20)
+    for part in ("b", "c"):
+        safetensors(tmp_path / f"{part}.safetensors", header)
+    assert tensor_names(tmp_path, CODE) == {"x", "y"}
+    safetensors(tmp_path / "d.safetensors", header)
+    assert tensor_names(tmp_path, CODE) is None
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
