@@ -22,6 +22,7 @@ from vllm_av.preflight.model.defaults import of_types
 CONFIGS = Path(__file__).parents[1] / "configs"
 DATA = Path(__file__).parents[2] / "vllm_av/data"
 NOT_BUILT = {
+    "deepseek-v4-flash": "it makes an event of CUDA's while it is built",
     "gemma-3n-e2b": "it reads a number while it is built",
     "gemma-4-31b": "its code imports a library for images",
     "internvl3-8b": "its config needs the code beside its weights",

@@ -47,6 +47,8 @@ class Row:
         lens_at, graphs_at, bound_at: where they were read.
         note: what the answer hangs on.
         elsewhere: platform -> file and class, where a model takes another class there.
+        graphs_elsewhere: platform, of NVIDIA's the family (``sm12``) -> where ``graphs`` was read
+            for it.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Row:
     bound_at: str | None = None
     note: Callable[[Query], str] = lambda query: ""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    graphs_elsewhere: Mapping[str, str] = field(default_factory=dict)
 
 
 def says(value: Says, query: Query) -> bool:

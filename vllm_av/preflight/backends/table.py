@@ -80,7 +80,8 @@ def candidate(
         return Candidate(name, why or ("not in the table",), False, NEVER, None, "none")
     lens = says(row.lens, asked)
     support, bound, note = graphs(row, asked), row.bound(asked), row.note(asked)
-    place = row.graphs_at
+    family = f"sm{asked.gpu.major}" if asked.on("cuda") else asked.gpu.platform
+    place = row.graphs_elsewhere.get(family, row.graphs_at)
     if set(why) - {MISMATCH}:
         place = row.at
     elif not lens:
@@ -102,7 +103,7 @@ def places(version: str) -> set[str]:
     found = {CHUNKED, LENS}
     for row in rows(version).values():
         found |= {row.at, row.lens_at, row.graphs_at}
-        found.update(row.elsewhere.values())
+        found.update(row.elsewhere.values(), row.graphs_elsewhere.values())
         if row.bound_at:
             found.add(row.bound_at)
     return found

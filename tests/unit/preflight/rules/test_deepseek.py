@@ -64,6 +64,30 @@ def test_what_the_model_refuses_is_told_and_mended(
     assert [each for each in checked(case, question).reasons if each.weight is not K] == []
 
 
+def test_its_layers_are_the_models_own(checked: Check) -> None:
+    layers = checked(v4("b200")).judgement.layers
+    assert [(each.group.count, each.group.backend) for each in layers] == [
+        (43, "DEEPSEEK_SPARSE_SWA"),
+        (43, "DEEPSEEK_V4_SPARSE_MLA"),
+        (63, "CompressorBackend"),
+        (20, "DEEPSEEK_V4_INDEXER"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "files"),
+    [
+        ("h100", ["flashmla.py", "sparse_mla.py"]),
+        ("rtx5090", ["flashinfer_sparse.py", "flashinfer_sparse.py"]),
+        ("mi355x", ["rocm.py", "rocm.py"]),
+    ],
+)
+def test_the_class_that_is_built_is_cited(gpu: str, files: list[str], checked: Check) -> None:
+    layers = checked(v4(gpu)).judgement.layers[:2]
+    found = [each.chosen.source.partition(":")[0] for each in layers if each.chosen]
+    assert found == files
+
+
 def test_other_models_are_left_to_the_selector(checked: Check) -> None:
     case = Case("plain", (), R, (*FEW, NAME, GENERIC))
     assert all("DeepSeek" not in each.asked for each in checked(case).reasons)

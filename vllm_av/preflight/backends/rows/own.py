@@ -91,7 +91,12 @@ def _indexer_graphs(query: Query, old: bool) -> str:
 
 def _deepseek_v4(old: bool) -> tuple[Row, ...]:
     def row(
-        name: str, nvidia: str, builder: str, elsewhere: dict[str, str], uniform: tuple[str, ...]
+        name: str,
+        nvidia: str,
+        builder: str,
+        elsewhere: dict[str, str],
+        uniform: tuple[str, ...],
+        built: dict[str, str],
     ) -> Row:
         return Row(
             name,
@@ -99,7 +104,16 @@ def _deepseek_v4(old: bool) -> tuple[Row, ...]:
             elsewhere=elsewhere,
             graphs=lambda query: UNIFORM_BATCH if query.gpu.platform in uniform else ALWAYS,
             graphs_at=builder,
+            graphs_elsewhere=built,
         )
+
+    def built(folder: str, sm12: str, rocm: str | None) -> dict[str, str]:
+        """Where SM12x's builder, and ROCm's, say what their graphs replay."""
+        amd = f"{folder}/amd/rocm.py:{rocm}MetadataBuilder.get_cudagraph_support"
+        nvidia = f"{folder}/nvidia/flashinfer_sparse.py:{sm12}MetadataBuilder._cudagraph_support"
+        return {"sm12": nvidia, **({"rocm": amd} if rocm else {})}
+
+    swa12, mla12 = "DeepseekSparseSWAFlashInfer", "DeepseekV4FlashInferSparseMLA"
 
     sparse, swa = "sparse_mla.py", "mla/sparse_swa.py:DeepseekSparseSWABackend"
     v4, v41 = "deepseek_v4", "deepseek_v41"
@@ -112,6 +126,7 @@ def _deepseek_v4(old: bool) -> tuple[Row, ...]:
             f"{v4}/nvidia/flashmla.py:DeepseekSparseSWA{graphs}",
             {"rocm": swa, "xpu": swa, "cpu": swa},
             ("xpu", "cpu"),
+            built(v4, swa12, "DeepseekV4ROCMAiterSparseSWA"),
         ),
         row(
             "DEEPSEEK_V4_SPARSE_MLA",
@@ -123,6 +138,7 @@ def _deepseek_v4(old: bool) -> tuple[Row, ...]:
                 "cpu": f"{v4}/cpu/cpu_mla.py:DeepseekV4CPUSparseBackend",
             },
             ("xpu", "cpu"),
+            built(v4, mla12, "DeepseekV4ROCMAiterMLASparse"),
         ),
         row(
             "DEEPSEEK_V41_SPARSE_SWA",
@@ -130,6 +146,7 @@ def _deepseek_v4(old: bool) -> tuple[Row, ...]:
             f"{v41}/nvidia/flashmla.py:DeepseekSparseSWA{graphs}",
             {"rocm": f"{v41}/amd/rocm.py:DeepseekV41ROCMAiterSparseSWABackend"},
             ("rocm",) if old else (),
+            built(v41, swa12, None if old else "DeepseekV41ROCMAiterSparseSWA"),
         ),
         row(
             "DEEPSEEK_V41_SPARSE_MLA",
@@ -137,6 +154,7 @@ def _deepseek_v4(old: bool) -> tuple[Row, ...]:
             f"{v41}/{sparse}:DeepseekV4{graphs}",
             {"rocm": f"{v41}/amd/rocm.py:{v41_rocm}MLASparseBackend"},
             ("rocm",) if old else (),
+            built(v41, mla12, None if old else "DeepseekV41ROCMAiterMLASparse"),
         ),
         Row(
             "CompressorBackend",
