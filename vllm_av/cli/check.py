@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from vllm_av.cli.output import EXIT_NO, emit, mistakes
+from vllm_av.config.text import shown
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.backends.gpus import AUTO
 from vllm_av.preflight.check import Ways, check
@@ -70,7 +71,7 @@ def _ways(name: str) -> Ways:
     except ValueError:
         raise CheckError(
             Code.QUESTION_FLAG,
-            given=f"--capabilities is {name}",
+            given=f"--capabilities is {shown(name)}",
             allowed=f"one of {', '.join(Ways)}",
             fix="correct it, or leave it out",
         ) from None

@@ -27,7 +27,7 @@ def shown(value: object, limit: int = _SHOWN) -> str:
     except (TypeError, ValueError, RecursionError):
         # A key that JSON cannot have, a huge whole number, a structure within itself.
         text = f"<{type(value).__name__}, not shown>"
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return _cut(text, limit)
 
 
 def _other(value: object) -> str:
@@ -88,9 +88,21 @@ def named(name: str) -> str:
     return "standard input" if name == "-" else printable(name)
 
 
-def printable(text: str) -> str:
-    """``text`` as it is where a line of ASCII text can hold it, else as JSON."""
-    return text if text.isascii() and text.isprintable() else shown(text, 200)
+def printable(text: str, limit: int = 200) -> str:
+    """``text`` as it is where a line of ASCII text can hold it, else as JSON; cut to ``limit``."""
+    fits = len(text) <= limit and text.isascii() and text.isprintable()
+    return text if fits else shown(text, limit)
+
+
+def ascii_line(text: str, limit: int) -> str:
+    """``text`` as one line of at most ``limit`` characters, all others than ASCII's escaped."""
+    few = text[: limit + 1]
+    plain = (c if c.isascii() and c.isprintable() else json.dumps(c)[1:-1] for c in few)
+    return _cut("".join(plain), limit)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def read_file(name: str) -> Any:

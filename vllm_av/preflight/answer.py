@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from vllm_av.config.text import ascii_line, printable
 from vllm_av.preflight.backends.flashinfer import LENGTHS, FlashInfer, decode_kernel
 from vllm_av.preflight.capabilities import Candidate, LayerAnswer
 from vllm_av.preflight.facts import Gpu
@@ -14,6 +15,9 @@ from vllm_av.preflight.question import Asked
 from vllm_av.preflight.reasons import Reason, Verdict, Weight
 from vllm_av.preflight.rules import Judgement
 from vllm_av.preflight.rules.groups import describe
+
+_LONGEST = 4000  # characters of a line
+_NAME = 60
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,10 @@ class Answer:
         }
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """For people: ASCII, whatever the files and the flags hold."""
+        return (ascii_line(line, _LONGEST) for line in self._lines())
+
+    def _lines(self) -> Iterator[str]:
         yield f"{self.verdict}: {self._headline()}"
         yield from (f"  {reason}" for reason in self.reasons)
         if self.judgement.layers:
@@ -99,9 +106,10 @@ class Answer:
         if self.flashinfer is not None and self.asked.setup.gpu is not None:
             yield f"FlashInfer: {_installed(self.flashinfer, self.asked.setup.gpu)}"
         scorer = self.judgement.scorer
-        yield f"scorer: {scorer.name or 'none'} ({scorer.reason})"
+        yield f"scorer: {printable(scorer.name or 'none', _NAME)} ({scorer.reason})"
         if self.asked.flags.not_looked_at:
-            yield f"not looked at: {', '.join(self.asked.flags.not_looked_at)}"
+            flags = (printable(each, _NAME) for each in self.asked.flags.not_looked_at)
+            yield f"not looked at: {', '.join(flags)}"
         yield from (f"note: {note}" for note in self.notes)
 
     def _headline(self) -> str:
@@ -116,7 +124,7 @@ class Answer:
             if count
         ]
         return (
-            f"adaptive verification of {setup.target.name}, drafts by {setup.draft.method}, "
+            f"adaptive verification of {printable(setup.target.name)}, drafts by {setup.draft.method}, "
             f"K = {setup.draft.num_speculative_tokens}, on {gpu} ({self.asked.vllm.known})"
             + (f": {', '.join(told)}" if told else "")
         )

@@ -5,6 +5,7 @@ Rule: nothing of vllm is imported; whether it is patched is what ``vllm-av patch
 
 from dataclasses import dataclass
 
+from vllm_av.config.text import shown
 from vllm_av.drafters import SUPPORTED
 from vllm_av.errors import CheckError, Code, VllmAvError
 
@@ -36,7 +37,7 @@ def installed(named: str | None = None) -> Installed:
     if named is not None and named not in SUPPORTED:
         raise CheckError(
             Code.QUESTION_FLAG,
-            given=f"--vllm-version is {named}",
+            given=f"--vllm-version is {shown(named)}",
             allowed=f"one of {', '.join(SUPPORTED)}",
             fix="correct it, or leave it out for the installed vLLM",
         )

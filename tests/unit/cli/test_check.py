@@ -105,6 +105,55 @@ def test_a_pasted_command_line_with_its_variables(run: Run, pair: list[str]) -> 
     assert "[AV-CHECK-RUNNER]" in out
 
 
+ODD = "x\udcff\n\u202e\x1b[31m\u00e9" + "y" * 5000
+
+
+def test_whatever_is_named_an_answer_is_lines_of_ascii(
+    run: Run, pair: list[str], tmp_path: Path
+) -> None:
+    file = Path(pair[0]) / "config.json"
+    config = {**json.loads(file.read_text()), "architectures": [ODD]}
+    odd = tmp_path / "m\udcff\n\u202e\u00e9"
+    odd.mkdir()
+    (odd / "config.json").write_text(json.dumps(config))
+    block = {"scorer": ODD, ODD: 1}
+    draft = spec(tmp_path, adaptive_verification_config=block)
+    args = [str(odd), "--speculative-config", draft, "--gpu", "h100", f"--{ODD}", "1"]
+    code, out, err = run(*args)
+    assert (code, err) == (1, "")
+    assert out.isascii()
+    lines = out.splitlines()
+    assert lines == out.removesuffix("\n").split("\n")
+    assert all(line.isprintable() and len(line) <= 4000 for line in lines)
+    assert lines[0].startswith("no: adaptive verification of ")
+    starts = {line.split(":")[0].strip() for line in lines}
+    assert starts <= {"no", "refusal", "unknown", "caution", "scorer", "not looked at"} | {
+        "attention backends, by this package's table of vLLM 0.33.0"
+    }
+    assert "\\u202e" in lines[0]
+    told = json.loads(run(*args, "--json")[1])
+    assert told["model"]["architecture"] == ODD
+    assert told["not_looked_at"] == [f"--{ODD}"]
+
+
+@pytest.mark.parametrize("option", ["--gpu", "--capabilities", "--vllm-version", "-tp", "--config"])
+def test_a_wrong_value_is_shown_short_and_quoted(run: Run, pair: list[str], option: str) -> None:
+    code, _, err = run(*pair, option, ODD)
+    assert code == 2
+    assert err.isascii()
+    assert err.count("\n") == 1
+    assert len(err) < 700
+    assert '"x\\udcff' in err
+
+
+def test_a_flag_of_any_name_is_shown_short(run: Run, pair: list[str]) -> None:
+    for word in (f"--speculative-config.{ODD}", f"-tp.{ODD}=1", f"-cc.mode.{ODD}=NaN", f"-{ODD}"):
+        code, _, err = run(*pair, word)
+        assert code == 2
+        assert err.isascii()
+        assert len(err) < 900
+
+
 @pytest.mark.parametrize(
     ("args", "code"),
     [

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from vllm_av.config.text import shown
 from vllm_av.errors import CheckError, Code
 from vllm_av.machine import Gpu as Seen
 from vllm_av.machine import look
@@ -62,7 +63,7 @@ def gpu(name: str) -> Gpu | None:
         near = difflib.get_close_matches(_plain(name), names(), 1)
         raise CheckError(
             Code.QUESTION_GPU,
-            f"--gpu {name} is not known",
+            f"--gpu {shown(name)} is not known",
             f"auto, {', '.join(sorted(targets(), key=_order))}, or a name such as h200, rtx5090",
             f"write --gpu {near[0]}" if near else "write what it is: sm and its compute capability",
         )

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vllm_av.config.text import printable
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.flags.command import Served, serve_arguments
 from vllm_av.preflight.flags.file import file_words
@@ -131,9 +132,9 @@ def _refuse_twice(given: Sequence[Given]) -> None:
             first = other if lost else seen[same]
             raise CheckError(
                 Code.QUESTION_FLAG,
-                given=f"{first.written} and {each.written} are both given"
+                given=f"{printable(first.written)} and {printable(each.written)} are both given"
                 if first.written != each.written
-                else f"{each.written} is given twice",
+                else f"{printable(each.written)} is given twice",
                 allowed="each flag once: of two, vLLM takes the last whole",
                 fix="remove one, or put what they say into one",
             )

@@ -29,7 +29,7 @@ def read(given: Given) -> Any:
     if given.keys and given.name not in OBJECTS:
         raise CheckError(
             Code.QUESTION_FLAG,
-            given=f"{given.written} gives a key of a flag that has none",
+            given=f"{given.place} gives a key of a flag that has none",
             allowed=f"keys of {', '.join(f'--{name}' for name in sorted(OBJECTS))}",
             fix="remove what follows the point",
         )

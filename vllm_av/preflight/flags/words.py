@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from vllm_av.config.text import shown
+from vllm_av.config.text import printable, shown
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.flags.known import LISTS, OPTIONAL, PLAIN, SHORT, SWITCHES, VALUES
 
@@ -48,10 +48,10 @@ class Given:
     def place(self) -> str:
         """Where it stands, for people."""
         if self.file:
-            return f"{self.name} in {self.file}"
-        return (
-            "the model named first" if self.written == self.words[0] == self.value else self.written
-        )
+            return f"{printable(self.name)} in {printable(self.file)}"
+        if self.written == self.words[0] == self.value:
+            return "the model named first"
+        return printable(self.written)
 
 
 def givens(args: Sequence[str], *, file: str | None = None) -> Iterator[Given]:
@@ -201,7 +201,8 @@ def _needed(written: str, following: str | None) -> str:
 
 
 def _lacking(written: str) -> CheckError:
-    return _mistake(f"{written} is given no value", f"{written} VALUE", "add the value")
+    flag = printable(written)
+    return _mistake(f"{flag} is given no value", f"{flag} VALUE", "add the value")
 
 
 def _mistake(given: str, allowed: str, fix: str) -> CheckError:
