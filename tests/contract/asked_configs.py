@@ -73,6 +73,8 @@ def _refused(*codes: R) -> frozenset[R]:
 _MASK = ("--return-sampling-mask", "--logprobs-mode", "processed_logprobs")
 _LLAMA: dict[str, Any] = {"target": "llama", "draft": "llama-eagle3"}
 _MIXTRAL: dict[str, Any] = {"target": "mixtral", "method": "draft_model", "draft": "mixtral-draft"}
+_GEMMA: dict[str, Any] = {"target": "gemma-4-31b", "method": "eagle"}
+_GPT_OSS: dict[str, Any] = {"target": "gpt-oss-120b", "method": "eagle"}
 
 ASKED = (
     *(Asked(method, method=method) for method in DRAFTERS),
@@ -161,6 +163,21 @@ ASKED = (
     Asked("half precision", ("--dtype", "float16")),
     Asked("FP8 cache", ("--kv-cache-dtype", "fp8")),
     Asked("a backend by name", ("--attention-backend", "TRITON_ATTN")),
+    Asked("heads of two sizes", **_GEMMA),
+    Asked("heads of two sizes, FP8 cache", ("--kv-cache-dtype", "fp8"), **_GEMMA),
+    Asked("heads of two sizes, a version", ("-ac.flash_attn_version", "2"), **_GEMMA),
+    Asked("heads of two sizes, a backend", ("--attention-backend", "FLASHINFER"), **_GEMMA),
+    Asked("graphs of the model's own", **_GPT_OSS),
+    Asked("graphs up to", ("--max-cudagraph-capture-size", "256"), **_GPT_OSS),
+    Asked("graphs listed", ("--cudagraph-capture-sizes", "1", "2", "4"), **_GPT_OSS),
+    Asked("cache of the model's own", target="glm-5", method="eagle"),
+    Asked("cache by name", ("--kv-cache-dtype", "bfloat16"), target="glm-5", method="eagle"),
+    Asked(
+        "cache in bfloat16",
+        ("--kv-cache-dtype", "bfloat16"),
+        target="deepseek-v3.2",
+        method="eagle",
+    ),
     Asked("underscores", ("--enforce_eager",), refused=_refused(R.GRAPHS)),
     Asked(
         "two faults",

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 DATA = Path(__file__).parents[2] / "vllm_av/data"
+PUBLISHED = Path(__file__).parents[1] / "configs"
+REWRITTEN = ("deepseek-v3.2", "gemma-4-31b", "glm-5", "gpt-oss-120b")
+"""Targets whose configs vLLM has rules of its own for."""
 DRAFTERS = {
     "draft_model": "smollm2-draft",
     "eagle": "smollm2-eagle",
@@ -95,6 +98,12 @@ def write(folder: Path) -> dict[str, Path]:
     carried = {
         name: json.loads((DATA / name / "config.json").read_text()) for name in DRAFTERS.values()
     }
+    carried |= {
+        name: json.loads((PUBLISHED / name / "config.json").read_text()) for name in REWRITTEN
+    }
+    # Around its language model vLLM's code needs a library for images.
+    text = carried["gemma-4-31b"]["text_config"]
+    carried["gemma-4-31b"] = text | {"architectures": ["Gemma4ForCausalLM"]}
     headless = carried["smollm2-dspark"] | {"enable_confidence_head": False}
     carried["smollm2-dspark-headless"] = headless
     for name, config in (CONFIGS | carried).items():

@@ -44,6 +44,10 @@ def settle(argv: list[str], environ: dict[str, str]) -> Any:
     from vllm.usage.usage_lib import UsageContext
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+    if "vllm.vllm_flash_attn" not in sys.modules:
+        # Where that package does not import, its parts stay behind and import all the same; a
+        # server settles one config, and never sees them.
+        sys.modules.pop("vllm.vllm_flash_attn.flash_attn_interface", None)
     with _variables(environ):
         parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
         engine = EngineArgs.from_cli_args(parser.parse_args(argv))
@@ -55,6 +59,7 @@ def settled(config: Any) -> dict[str, Any]:
     speculative = config.speculative_config
     mode = config.compilation_config.cudagraph_mode.name
     largest = config.compilation_config.max_cudagraph_capture_size
+    attention = config.attention_config
     return {
         "runner": "v2" if config.use_v2_model_runner else "v1",
         "cudagraph_mode": mode,
@@ -65,6 +70,9 @@ def settled(config: Any) -> dict[str, Any]:
         "num_speculative_tokens": speculative and speculative.num_speculative_tokens,
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "vocab_size": config.model_config.get_vocab_size(),
+        "attention_backend": attention.backend and attention.backend.name,
+        "flash_attn_version": attention.flash_attn_version,
+        "kv_cache_dtype": config.cache_config.cache_dtype,
         "adaptive": bool(speculative and speculative.enable_adaptive_verification),
     }
 

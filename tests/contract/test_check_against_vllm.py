@@ -128,6 +128,9 @@ def test_the_check_settles_what_vllm_settles(
         "num_speculative_tokens": setup.draft.num_speculative_tokens,
         "dtype": setup.target.dtype,
         "vocab_size": setup.target.vocab_size,
+        "attention_backend": setup.attention_backend,
+        "flash_attn_version": setup.features.get("attention_config", {}).get("flash_attn_version"),
+        "kv_cache_dtype": setup.kv_cache_dtype,
         "adaptive": True,
     } == settled
 
