@@ -31,6 +31,7 @@ def prepare() -> None:
     _operators()
     torch.cuda._lazy_init = lambda: None
     torch.cuda.current_device = torch.accelerator.current_device_index = lambda: 0
+    torch.accelerator.empty_cache = lambda: None
     torch.cuda.Stream = torch.cuda.Event = _Nothing
     for module in (attention, chunked_local_attention, mla_attention):
         module.get_attn_backend = _without_impl(module.get_attn_backend)
@@ -54,12 +55,14 @@ def build(config: Any) -> None:
     from vllm.model_executor.model_loader.utils import initialize_model
     from vllm.utils.torch_utils import set_default_torch_dtype
     from vllm.v1.worker.gpu.spec_decode.target_check import check_target_layers
+    from vllm.v1.worker.workspace import init_workspace_manager
 
     model = config.model_config
     # vLLM asks this early where no --max-num-batched-tokens is given, and remembers the answer.
     assert isinstance(model.is_mm_prefix_lm, bool)
     with set_current_vllm_config(config):
         model_worker._distributed()
+        init_workspace_manager(torch.device("meta"))
         with set_default_torch_dtype(model.dtype), torch.device("meta"):
             platforms.current_platform.device_type = "meta"
             initialize_model(config)

@@ -53,11 +53,14 @@ class Outcome:
     layers: Sequence[tuple[str, str, int]] | None
 
 
-def ask(version: str, gpu: str, cases: Sequence[Case], cache: Path) -> list[Outcome]:
+def ask(
+    version: str, gpu: str, cases: Sequence[Case], cache: Path, packages: Path | None = None
+) -> list[Outcome]:
     """Ask the vLLM of that version; ``cache`` is a folder for what it keeps.
 
     Args:
         gpu: of :data:`MEMORY`.
+        packages: a folder with what else vLLM is to find.
     """
     python = tree_of(version).parents[3] / "bin/python"
     environ = {
@@ -67,6 +70,8 @@ def ask(version: str, gpu: str, cases: Sequence[Case], cache: Path) -> list[Outc
         "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_NO_USAGE_STATS": "1",
     }
+    if packages is not None:
+        environ["PYTHONPATH"] = str(packages)
     question = {
         "gpu": gpu,
         "memory": MEMORY[gpu],
