@@ -21,6 +21,22 @@ ALWAYS, UNIFORM_BATCH, SINGLE, NEVER = (
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What the code of a backend refuses, or gets wrong, where vLLM's selector takes it.
+
+    Args:
+        why: in vLLM's words.
+        source: a line of vLLM's source.
+        trimming: whether only queries of several lengths meet it, so that the layers run without
+            adaptive verification.
+    """
+
+    why: str
+    source: str
+    trimming: bool = False
+
+
+@dataclass(frozen=True)
 class Candidate:
     """One backend for one group of layers.
 
@@ -34,6 +50,7 @@ class Candidate:
         bound: ``get_varlen_cudagraph_max_query_len``, in tokens per request.
         source: a line of vLLM's source (``flash_attn.py:619``), or ``asked``.
         note: what the answer hangs on, such as ``FA2`` or ``XQA``.
+        limits: what stands against it that the selector does not know, whoever was asked.
     """
 
     name: str
@@ -43,6 +60,7 @@ class Candidate:
     bound: int | None
     source: str
     note: str = ""
+    limits: tuple[Limit, ...] = ()
 
     def replays(self, max_query_len: int) -> bool:
         """Whether its full graphs replay 1 to ``max_query_len`` tokens per request."""
@@ -50,9 +68,13 @@ class Candidate:
             return True
         return self.graphs != NEVER and self.bound is not None and self.bound >= max_query_len
 
+    def promises(self, max_query_len: int) -> bool:
+        """Whether adaptive verification can run on it, as far as vLLM's selector knows."""
+        return not self.invalid and self.lens and self.replays(max_query_len)
+
     def suffices(self, max_query_len: int) -> bool:
         """Whether adaptive verification can run on it."""
-        return not self.invalid and self.lens and self.replays(max_query_len)
+        return self.promises(max_query_len) and not self.limits
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,9 @@ class LayerGroup:
         sink: attention sinks.
         mm_prefix: whether image tokens attend to each other (vLLM's ``use_mm_prefix``).
         backend: named by the model's own code, past the selector; None where the selector chooses.
+        soft_cap, alibi, alibi_sqrt: whether logits are capped, and whether positions are biases,
+            or roots of them.
+        shared_kv: whether some of them read the keys and values of other layers.
     """
 
     kind: LayerKind
@@ -54,6 +57,10 @@ class LayerGroup:
     sink: bool = False
     mm_prefix: bool = False
     backend: str | None = None
+    soft_cap: bool = False
+    alibi: bool = False
+    alibi_sqrt: bool = False
+    shared_kv: bool = False
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ class Query:
         named: the backend that the user names for these layers.
         model_named: the one that the model's code names, past the selector.
         chunked: whether the layers attend within chunks, in a wrapper around the backend.
+        soft_cap, alibi, alibi_sqrt, shared_kv: of the layers, which the selector is not told.
         patched: whether the selector is that of this package's series.
         aiter: which of ROCm's AITER switches are on: ``master``, ``mha``, ``mla``.
         old: whether the rules are those of 0.32.0.
@@ -90,6 +91,10 @@ class Query:
     named: str | None = None
     model_named: str | None = None
     chunked: bool = False
+    soft_cap: bool = False
+    alibi: bool = False
+    alibi_sqrt: bool = False
+    shared_kv: bool = False
     patched: bool = False
     aiter: frozenset[str] = frozenset()
     packages: frozenset[str] = frozenset()
@@ -146,6 +151,10 @@ def query(setup: Setup, group: LayerGroup) -> Query:
         named=_named(setup, group),
         model_named=group.backend or STATEFUL.get(group.kind),
         chunked=chunked,
+        soft_cap=group.soft_cap,
+        alibi=group.alibi,
+        alibi_sqrt=group.alibi_sqrt,
+        shared_kv=group.shared_kv,
         patched=setup.patched,
         packages=optional(),
         old=is_old(setup.vllm),

@@ -30,6 +30,31 @@ MISMATCH = "device-cpu query lens mismatch not supported, this is needed for ada
 
 
 @dataclass(frozen=True)
+class Bar:
+    """Layers that a backend's constructor, or its way forward, refuses though its class takes them.
+
+    Args:
+        met: whether they are such.
+        why: in vLLM's words.
+        at: where it was read.
+        trimming: whether only queries of several lengths meet it.
+    """
+
+    met: Callable[[Query], bool]
+    why: str
+    at: str
+    trimming: bool = False
+
+
+ALIBI_SQRT = Bar(
+    lambda query: query.alibi_sqrt,
+    "use_alibi_sqrt is not supported by backend",
+    "attention.py:Attention.__init__",
+)
+"""What the layer itself asks of its backend's class."""
+
+
+@dataclass(frozen=True)
 class Row:
     """One backend.
 
@@ -49,6 +74,8 @@ class Row:
         elsewhere: platform -> file and class, where a model takes another class there.
         graphs_elsewhere: platform, of NVIDIA's the family (``sm12``) -> where ``graphs`` was read
             for it.
+        alibi_sqrt: ``supports_alibi_sqrt``.
+        bars: what the class does not say of itself.
     """
 
     name: str
@@ -81,6 +108,8 @@ class Row:
     note: Callable[[Query], str] = lambda query: ""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     graphs_elsewhere: Mapping[str, str] = field(default_factory=dict)
+    alibi_sqrt: bool = False
+    bars: tuple[Bar, ...] = ()
 
 
 def says(value: Says, query: Query) -> bool:
@@ -129,6 +158,12 @@ def invalid(row: Row, query: Query, adaptive: bool) -> list[str]:
 def graphs(row: Row, query: Query) -> str:
     """``AttentionCGSupport`` of its builder, for these layers."""
     return row.graphs(query) if callable(row.graphs) else row.graphs
+
+
+def met(row: Row, query: Query) -> tuple[Bar, ...]:
+    """What stands against the backend beside what its class says."""
+    every = row.bars if row.alibi_sqrt else (ALIBI_SQRT, *row.bars)
+    return tuple(bar for bar in every if bar.met(query))
 
 
 def _asked(wanted: bool, able: bool, what: str) -> str | None:

@@ -10,7 +10,8 @@ what cannot replay 1 to K+1 tokens per request; and where nothing is left, or wh
 not suffice, it takes what it would take without adaptive verification, for the collected check to
 refuse with every reason.
 
-Rule: the choice is vLLM's; what it costs adaptive verification is for the rules to say.
+Rule: the choice is vLLM's, which knows nothing of a backend's limits; what it costs adaptive
+verification is for the rules to say.
 """
 
 from dataclasses import replace
@@ -45,7 +46,7 @@ def choose(judged: list[Candidate], asked: Query) -> Candidate | None:
         return None if named.invalid else named
     valid = [each for each in judged if not each.invalid]
     if asked.patched:
-        fit = [each for each in valid if each.suffices(asked.max_query_len)]
+        fit = [each for each in valid if each.promises(asked.max_query_len)]
         valid = [*fit, *valid]
     return valid[0] if valid else None
 
@@ -71,7 +72,7 @@ def within_chunks(found: LayerAnswer, source: str | None = None) -> LayerAnswer:
     def wrapped(each: Candidate) -> Candidate:
         told = source if source and not each.invalid else each.source
         note = f"within chunks; {each.note}" if each.note else "within chunks"
-        return replace(each, graphs=NEVER, source=told, note=note)
+        return replace(each, graphs=NEVER, bound=None, source=told, note=note)
 
     return replace(
         found,
@@ -93,7 +94,7 @@ def _xpu(asked: Query, known: dict[str, Candidate]) -> str | None:
         if named == "TRITON_MLA":
             return named
         own = known["XPU_FLASH_ATTN_MLA"]
-        if not own.invalid and (not asked.patched or own.suffices(asked.max_query_len)):
+        if not own.invalid and (not asked.patched or own.promises(asked.max_query_len)):
             return own.name
         if named is None:
             return "TRITON_MLA"

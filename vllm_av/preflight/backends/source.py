@@ -16,6 +16,7 @@ BASES = (
     "model_executor/layers/attention",
     "model_executor/models",
     "models",
+    "vllm_flash_attn",
 )
 """Where in vLLM a place's file may lie."""
 

@@ -7,12 +7,21 @@ from dataclasses import dataclass
 
 from vllm_av.preflight.backends.priorities import priorities
 from vllm_av.preflight.backends.query import Query, query
-from vllm_av.preflight.backends.row import LENS, MISMATCH, Row, graphs, invalid, says
+from vllm_av.preflight.backends.row import (
+    ALIBI_SQRT,
+    LENS,
+    MISMATCH,
+    Row,
+    graphs,
+    invalid,
+    met,
+    says,
+)
 from vllm_av.preflight.backends.rows import UNNAMEABLE, own, rows
 from vllm_av.preflight.backends.selector import choose, choose_without, validates, within_chunks
 from vllm_av.preflight.backends.source import line
 from vllm_av.preflight.backends.versions import nearest
-from vllm_av.preflight.capabilities import ALWAYS, NEVER, Candidate, LayerAnswer
+from vllm_av.preflight.capabilities import ALWAYS, NEVER, Candidate, LayerAnswer, Limit
 from vllm_av.preflight.facts import LayerGroup, Setup
 
 
@@ -88,7 +97,16 @@ def candidate(
         place = row.lens_at
     elif support != ALWAYS and row.bound_at:
         place = row.bound_at
-    return Candidate(name, why, lens, support, bound, line(version, place), note)
+    more = limits(row, asked, version)
+    return Candidate(name, why, lens, support, bound, line(version, place), note, more)
+
+
+def limits(row: Row | None, asked: Query, version: str) -> tuple[Limit, ...]:
+    """What the backend's code refuses of these layers, which neither selector nor class says."""
+    return tuple(
+        Limit(bar.why, line(version, bar.at), bar.trimming)
+        for bar in (met(row, asked) if row is not None else ())
+    )
 
 
 CHUNKED = (
@@ -100,10 +118,11 @@ CHUNKED = (
 
 def places(version: str) -> set[str]:
     """Every place that an answer of that version may name."""
-    found = {CHUNKED, LENS}
+    found = {CHUNKED, LENS, ALIBI_SQRT.at}
     for row in rows(version).values():
         found |= {row.at, row.lens_at, row.graphs_at}
         found.update(row.elsewhere.values(), row.graphs_elsewhere.values())
+        found.update(bar.at for bar in row.bars)
         if row.bound_at:
             found.add(row.bound_at)
     return found

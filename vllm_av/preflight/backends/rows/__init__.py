@@ -4,7 +4,17 @@ Rule: each row was read from vLLM's source; the contract tests ask vLLM's classe
 """
 
 from vllm_av.preflight.backends.row import Row
-from vllm_av.preflight.backends.rows import dense, mla, own, rocm, sparse, stateful
+from vllm_av.preflight.backends.rows import (
+    composite,
+    dense,
+    flash,
+    flashinfer,
+    mla,
+    own,
+    rocm,
+    sparse,
+    stateful,
+)
 from vllm_av.preflight.backends.versions import is_old
 
 UNNAMEABLE = frozenset(
@@ -16,5 +26,5 @@ UNNAMEABLE = frozenset(
 def rows(version: str) -> dict[str, Row]:
     """Every backend of that version, by its name."""
     old = is_old(version)
-    families = (dense, mla, sparse, rocm, stateful, own)
+    families = (flash, flashinfer, dense, composite, mla, sparse, rocm, stateful, own)
     return {row.name: row for family in families for row in family.rows(old)}

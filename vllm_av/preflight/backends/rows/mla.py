@@ -5,6 +5,7 @@ Rule: see :mod:`vllm_av.preflight.backends.row`.
 
 from vllm_av.preflight.backends.query import Query
 from vllm_av.preflight.backends.row import ANY, FP8_CACHE, FP8_CACHES, PLAIN_CACHE, Row
+from vllm_av.preflight.backends.rows.bars import FLASHINFER_MLA, TRITON_MLA
 from vllm_av.preflight.capabilities import ALWAYS, NEVER, SINGLE, UNIFORM_BATCH
 
 _HEADS = (320, 512, 576)
@@ -34,6 +35,7 @@ def _nvidia() -> tuple[Row, ...]:
             pcp=True,
             combination=_flashinfer,
             graphs=ALWAYS,
+            bars=FLASHINFER_MLA,
         ),
         Row(
             "TOKENSPEED_MLA",
@@ -114,6 +116,7 @@ def _triton() -> tuple[Row, ...]:
             dcp=True,
             pcp=True,
             graphs=UNIFORM_BATCH,
+            bars=TRITON_MLA,
         ),
         Row(
             "XPU_FLASH_ATTN_MLA",

@@ -6,6 +6,7 @@ Rule: see :mod:`vllm_av.preflight.backends.row`.
 from vllm_av.preflight.backends.gpus import rocm_target
 from vllm_av.preflight.backends.query import Query
 from vllm_av.preflight.backends.row import ANY, FP8_CACHE, FP8_CACHES, Row
+from vllm_av.preflight.backends.rows.bars import SEGMENTED
 from vllm_av.preflight.capabilities import ALWAYS, UNIFORM_BATCH
 
 CDNA = {"gfx90a": 2, "gfx942": 3, "gfx950": 4, "gfx1250": 5}
@@ -68,6 +69,7 @@ def rows(old: bool) -> tuple[Row, ...]:
             kv_connector=False,
             combination=_segmented,
             graphs=ALWAYS,
+            bars=SEGMENTED,
         ),
         Row(
             "ROCM_AITER_UNIFIED_ATTN",
