@@ -73,6 +73,9 @@ def _refused(*codes: R) -> frozenset[R]:
 _MASK = ("--return-sampling-mask", "--logprobs-mode", "processed_logprobs")
 _LLAMA: dict[str, Any] = {"target": "llama", "draft": "llama-eagle3"}
 _MIXTRAL: dict[str, Any] = {"target": "mixtral", "method": "draft_model", "draft": "mixtral-draft"}
+_BFLOAT16 = ("--kv-cache-dtype", "bfloat16")
+_SHORT = ("--max-model-len", "2048")
+"""Of MLA, which a CPU without AMX prefills whole, in batches of that length."""
 _GEMMA: dict[str, Any] = {"target": "gemma-4-31b", "method": "eagle"}
 _GPT_OSS: dict[str, Any] = {"target": "gpt-oss-120b", "method": "eagle"}
 
@@ -170,14 +173,9 @@ ASKED = (
     Asked("graphs of the model's own", **_GPT_OSS),
     Asked("graphs up to", ("--max-cudagraph-capture-size", "256"), **_GPT_OSS),
     Asked("graphs listed", ("--cudagraph-capture-sizes", "1", "2", "4"), **_GPT_OSS),
-    Asked("cache of the model's own", target="glm-5", method="eagle"),
-    Asked("cache by name", ("--kv-cache-dtype", "bfloat16"), target="glm-5", method="eagle"),
-    Asked(
-        "cache in bfloat16",
-        ("--kv-cache-dtype", "bfloat16"),
-        target="deepseek-v3.2",
-        method="eagle",
-    ),
+    Asked("cache of the model's own", _SHORT, target="glm-5", method="eagle"),
+    Asked("cache by name", (*_SHORT, *_BFLOAT16), target="glm-5", method="eagle"),
+    Asked("cache in bfloat16", (*_SHORT, *_BFLOAT16), target="deepseek-v3.2", method="eagle"),
     Asked("underscores", ("--enforce_eager",), refused=_refused(R.GRAPHS)),
     Asked(
         "two faults",
