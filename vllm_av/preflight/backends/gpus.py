@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from vllm_av.config.text import shown
 from vllm_av.errors import CheckError, Code
 from vllm_av.machine import Gpu as Seen
 from vllm_av.machine import look
@@ -60,6 +59,9 @@ def gpu(name: str) -> Gpu | None:
         return here()
     found = named(name)
     if found is None:
+        # It needs pydantic, and the doctor, which uses this module, works without.
+        from vllm_av.config.text import shown
+
         near = difflib.get_close_matches(_plain(name), names(), 1)
         raise CheckError(
             Code.QUESTION_GPU,
