@@ -124,9 +124,9 @@ class Answer:
             if count
         ]
         return (
-            f"adaptive verification of {printable(setup.target.name)}, drafts by {setup.draft.method}, "
-            f"K = {setup.draft.num_speculative_tokens}, on {gpu} ({self.asked.vllm.known})"
-            + (f": {', '.join(told)}" if told else "")
+            f"adaptive verification of {printable(setup.target.name)}, drafts by "
+            f"{setup.draft.method}, K = {setup.draft.num_speculative_tokens}, on {gpu} "
+            f"({self.asked.vllm.known})" + (f": {', '.join(told)}" if told else "")
         )
 
 
@@ -173,6 +173,7 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
     return {
         "name": candidate.name,
         "invalid": list(candidate.invalid),
+        "limits": [each.why for each in candidate.limits],
         "trimmed_lengths": candidate.lens,
         "graphs": candidate.graphs,
         "bound": candidate.bound,

@@ -22,6 +22,7 @@ from vllm_av.preflight.installed import Installed, installed
 from vllm_av.preflight.model import read_draft, read_target
 from vllm_av.preflight.model_hooks import hooked, largest_graph, own_graphs
 from vllm_av.preflight.sizes import capture_size, sizes
+from vllm_av.preflight.spec_keys import as_vllm_reads
 from vllm_av.preflight.variables import that_matter
 
 __all__ = ["Asked", "Question", "ask", "that_matter"]
@@ -99,7 +100,7 @@ def ask(question: Question) -> Asked:
     flags = parse(question.args, strict=question.strict)
     vllm = installed(question.vllm)
     environment = that_matter(question.environment)
-    spec = _speculative(flags)
+    spec = as_vllm_reads(_speculative(flags), vllm.version)
     of_drafter(spec, vllm.version)
     name = flags.get("hf_config_path") or flags.get("model")
     if name is None:

@@ -58,6 +58,20 @@ def _maybe_text(given: Given) -> str | None:
     return None if value.lower() in ("none", "auto") else value
 
 
+EXECUTORS = ("external_launcher", "mp", "ray", "uni")
+
+
+def _executor(given: Given) -> str | None:
+    """One of vLLM's, or a class that it imports by its name."""
+    value = _text(given)
+    if value.lower() == "none":
+        return None
+    parts = value.split(".")
+    if value not in EXECUTORS and not (len(parts) > 1 and all(map(str.isidentifier, parts))):
+        raise wrong(given, f"one of {', '.join(EXECUTORS)}, or package.Class")
+    return value
+
+
 def _switch(given: Given) -> bool:
     return bool(given.value)
 
@@ -155,7 +169,8 @@ _KINDS: dict[Callable[[Given], Any], str] = {
     _text: """
         hf-config-path kv-cache-dtype model revision spec-method spec-model
     """,
-    _maybe_text: "all2all-backend attention-backend distributed-executor-backend quantization",
+    _maybe_text: "all2all-backend attention-backend quantization",
+    _executor: "distributed-executor-backend",
     _switch: """
         disable-sliding-window enable-batch-sharded-sampling enable-chunked-prefill enable-dbo
         enable-expert-parallel

@@ -42,6 +42,7 @@ def read_draft(speculative: Mapping[str, Any], target: ModelFacts) -> DraftFacts
     whole = Fields(config, source, Code.QUESTION_DRAFT)
     what = _drafted(whole)
     method = settled(method, name, what, target)
+    _is_whole(whole, what, method)
     facts = draft_from_config(
         config,
         method=method,
@@ -106,6 +107,18 @@ def draft_from_config(
         reads_layers=fit.reads_layers(method, text),
         target_hidden_size=fit.target_width(method, architectures, text),
     )
+
+
+def _is_whole(whole: Fields, what: Drafted, method: str) -> None:
+    """Refuse a config of which vLLM cannot tell what kind of model it is.
+
+    Raises:
+        CheckError: ``AV-QUESTION-DRAFT``.
+    """
+    if not speculators.is_speculators(whole.values) and whole.text("model_type") is None:
+        raise whole.wrong("model_type", "not there", "the type of a model")
+    if method in ("eagle", "eagle3", "dflash") and not what.architectures:
+        raise whole.wrong("architectures", "not there", "the name of a model class")
 
 
 def _drafted(whole: Fields) -> Drafted:

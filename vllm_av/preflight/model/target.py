@@ -46,6 +46,9 @@ def read_target(
     config = files.read_config(folder, name, Code.QUESTION_MODEL)
     if overrides:
         config = files.merged(config, overrides)
+    whole = Fields(config, str(folder / files.CONFIG), Code.QUESTION_MODEL)
+    if whole.text("model_type") is None and not speculators.is_speculators(config):
+        raise whole.wrong("model_type", "not there", "the type of a model")
     return target_from_config(
         config,
         name=name,

@@ -259,3 +259,33 @@ def test_a_config_that_vllm_would_not_take(spec: dict[str, Any], said: str, tmp_
     with pytest.raises(CheckError) as caught:
         read_draft(spec, target)
     assert said in one_line(caught.value, Code.QUESTION_SPEC)
+
+
+@pytest.mark.parametrize("method", ["eagle", "draft_model"])
+@pytest.mark.parametrize("config", [{}, {"architectures": ["LlamaForCausalLM"]}])
+def test_a_config_that_does_not_say_its_type(
+    config: dict[str, object], method: str, tmp_path: Path
+) -> None:
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    (draft / "config.json").write_text(json.dumps(config))
+    target = read_target(str(model(tmp_path / "target")))
+    with pytest.raises(CheckError) as caught:
+        read_draft({"method": method, "model": str(draft), "num_speculative_tokens": 3}, target)
+    assert "model_type" in one_line(caught.value, Code.QUESTION_DRAFT)
+    with pytest.raises(CheckError) as caught:
+        read_target(str(draft))
+    assert "model_type" in one_line(caught.value, Code.QUESTION_MODEL)
+
+
+def test_a_drafter_of_no_class(tmp_path: Path) -> None:
+    target = read_target(str(model(tmp_path / "target")))
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    whole = json.loads((tmp_path / "target/config.json").read_text())
+    (draft / "config.json").write_text(json.dumps({**whole, "architectures": []}))
+    spec = {"method": "eagle", "model": str(draft), "num_speculative_tokens": 3}
+    with pytest.raises(CheckError) as caught:
+        read_draft(spec, target)
+    assert "architectures" in one_line(caught.value, Code.QUESTION_DRAFT)
+    assert read_draft({**spec, "method": "draft_model"}, target).method == "draft_model"
