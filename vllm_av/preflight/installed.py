@@ -5,7 +5,6 @@ Rule: nothing of vllm is imported; whether it is patched is what ``vllm-av patch
 
 from dataclasses import dataclass
 
-from vllm_av.config.text import shown
 from vllm_av.drafters import SUPPORTED
 from vllm_av.errors import CheckError, Code, VllmAvError
 
@@ -35,6 +34,9 @@ def installed(named: str | None = None) -> Installed:
         CheckError: ``AV-QUESTION-FLAG``: no such version is supported.
     """
     if named is not None and named not in SUPPORTED:
+        # It needs pydantic, and the doctor, which uses this module, works without.
+        from vllm_av.config.text import shown
+
         raise CheckError(
             Code.QUESTION_FLAG,
             given=f"--vllm-version is {shown(named)}",
