@@ -9,7 +9,7 @@ from vllm_av.config.text import shown
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.backends.gpus import AUTO
 from vllm_av.preflight.check import Ways, check
-from vllm_av.preflight.flags import serve_arguments
+from vllm_av.preflight.flags import pasted
 from vllm_av.preflight.question import Question
 from vllm_av.preflight.reasons import Verdict
 
@@ -29,32 +29,31 @@ _ANY_FLAG = {"allow_extra_args": True, "ignore_unknown_options": True}
 def main(
     context: typer.Context,
     gpu: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             help="On which GPU: auto is this machine's; sm80, sm90, sm100, sm120, gfx942, cpu, "
             "or a name such as h100."
         ),
-    ] = AUTO,
+    ] = None,
     capabilities: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             help="Who is asked about attention backends: table (fast), vllm (the installed one's "
             "own classes), or auto: vllm where it is installed, else table."
         ),
-    ] = Ways.AUTO.value,
+    ] = None,
     vllm_version: Annotated[
-        str | None, typer.Option(help="Of which vLLM; without it the installed one.")
+        list[str] | None, typer.Option(help="Of which vLLM; without it the installed one.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
     """Answer."""
     with mistakes(as_json=as_json):
-        served = serve_arguments(context.args)
-        args = context.args if served is None else served.args
-        question = Question(args=tuple(args), gpu=gpu, vllm=vllm_version)
-        if served is not None:
-            question = question.with_environment(served.environment)
-        answer = check(question, _ways(capabilities))
+        served = pasted(context.args)
+        name, version = _once("--gpu", gpu), _once("--vllm-version", vllm_version)
+        question = Question(served.args, gpu=AUTO if name is None else name, vllm=version)
+        question = question.with_environment(served.environment)
+        answer = check(question, _ways(_once("--capabilities", capabilities)))
 
     def text() -> None:
         for line in answer.lines():
@@ -65,9 +64,20 @@ def main(
         raise typer.Exit(EXIT_NO)
 
 
-def _ways(name: str) -> Ways:
+def _once(option: str, values: list[str] | None) -> str | None:
+    if values is not None and len(values) > 1:
+        raise CheckError(
+            Code.QUESTION_FLAG,
+            given=f"{option} is given twice: {' and '.join(map(shown, values[:2]))}",
+            allowed="one answer at a time",
+            fix="remove one",
+        )
+    return values[0] if values else None
+
+
+def _ways(name: str | None) -> Ways:
     try:
-        return Ways(name)
+        return Ways.AUTO if name is None else Ways(name)
     except ValueError:
         raise CheckError(
             Code.QUESTION_FLAG,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -152,6 +153,26 @@ def test_a_flag_of_any_name_is_shown_short(run: Run, pair: list[str]) -> None:
         assert code == 2
         assert err.isascii()
         assert len(err) < 900
+
+
+def test_the_line_of_a_container_and_one_between_quotes(run: Run, pair: list[str]) -> None:
+    before = ["docker", "run", "--gpus", "all", "-e", "VLLM_USE_V2_MODEL_RUNNER=0", "--rm", "-it"]
+    line = [*before, "-p", "8000:8000", "vllm/vllm-openai:latest", "--model", *pair, *FEW[:2]]
+    code, out, _ = run("--gpu", "h100", *line)
+    assert code == 1
+    assert "[AV-CHECK-RUNNER]" in out
+    assert run("--gpu", "h100", shlex.join(line)) == (1, out, "")
+
+
+@pytest.mark.parametrize(
+    "option", [("--gpu", "h100"), ("--capabilities", "table"), ("--vllm-version", "0.33.0")]
+)
+def test_an_option_of_its_own_is_given_once(
+    option: tuple[str, str], run: Run, pair: list[str]
+) -> None:
+    code, _, err = run(*pair, *option, *option)
+    assert code == 2
+    assert f"{option[0]} is given twice" in err
 
 
 @pytest.mark.parametrize(

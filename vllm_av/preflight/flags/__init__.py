@@ -3,7 +3,7 @@
 ``known`` lists vLLM's flags, ``words`` finds them in a command line, ``file`` in a YAML file (read
 by ``documents``),
 ``values`` reads those that matter, and this module puts them together. ``command`` takes a command
-line as it is pasted, or as a running process shows it.
+line as a running process shows it, ``pasted`` one as it is pasted.
 
 Rule: a flag that is not looked at is named, a flag that does not exist is a mistake.
 """
@@ -17,10 +17,11 @@ from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.flags.command import Served, serve_arguments
 from vllm_av.preflight.flags.file import file_words
 from vllm_av.preflight.flags.keys import check_keys, without_nulls
+from vllm_av.preflight.flags.pasted import pasted
 from vllm_av.preflight.flags.values import LOOKED_AT, OBJECTS, read
 from vllm_av.preflight.flags.words import Given, givens
 
-__all__ = ["Flags", "Given", "Served", "parse", "serve_arguments"]
+__all__ = ["Flags", "Given", "Served", "parse", "pasted", "serve_arguments"]
 
 _SPEC = "speculative-config"
 _SPEC_PARTS = {

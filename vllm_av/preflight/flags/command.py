@@ -1,4 +1,4 @@
-"""A command line of ``vllm serve``, as it is pasted or as a process shows it.
+"""A command line of ``vllm serve``, as a process shows it.
 
 Rule: what stands before the flags is taken off, the variables in it are kept; nothing is run.
 """
@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+"""``VAR=value``."""
 _MODULES = {
     "vllm.entrypoints.openai.api_server": 0,
     "vllm.entrypoints.cli.main": 1,
@@ -44,5 +45,5 @@ def serve_arguments(argv: Sequence[str]) -> Served | None:
 
 
 def _served(argv: Sequence[str], before: int, after: int) -> Served:
-    found = (_ASSIGNMENT.fullmatch(word) for word in argv[:before])
+    found = (ASSIGNMENT.fullmatch(word) for word in argv[:before])
     return Served(tuple(argv[after:]), {each[1]: each[2] for each in found if each})
