@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_av.cli.output import EXIT_NO, emit, mistakes
+from vllm_av.cli.output import EXIT_NO, emit, mistakes, whoever_reads
 from vllm_av.config.text import shown
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.backends.gpus import AUTO
@@ -59,7 +59,8 @@ def main(
         for line in answer.lines():
             typer.echo(line)
 
-    emit(answer.as_dict(), as_json=as_json, text=text)
+    with whoever_reads():  # the verdict is the exit code, as in `check ... | grep -q AV-CHECK-LORA`
+        emit(answer.as_dict(), as_json=as_json, text=text)
     if answer.verdict is not Verdict.YES:
         raise typer.Exit(EXIT_NO)
 

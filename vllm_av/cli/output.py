@@ -27,6 +27,18 @@ def emit(answer: dict[str, Any], *, as_json: bool, text: Callable[[], None]) -> 
 
 
 @contextmanager
+def whoever_reads() -> Iterator[None]:
+    """Let an answer that nobody reads to its end leave the exit code as it is."""
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python's own flush at exit must not complain again.
+        sys.stdout = None
+
+
+@contextmanager
 def mistakes(*, as_json: bool) -> Iterator[None]:
     """Turn a :class:`VllmAvError` into one line and an exit code, never a traceback."""
     try:
@@ -38,7 +50,8 @@ def mistakes(*, as_json: bool) -> Iterator[None]:
 def fail(error: VllmAvError, *, as_json: bool) -> NoReturn:
     """Report ``error``; leave with exit code 2, or with 1 where it answers a right question."""
     if as_json:
-        typer.echo(json.dumps({"error": error.as_dict()}, indent=2, sort_keys=True))
+        with whoever_reads():
+            typer.echo(json.dumps({"error": error.as_dict()}, indent=2, sort_keys=True))
     else:
         # A reader who has gone, or a full disk, changes nothing about the exit code.
         with suppress(OSError):

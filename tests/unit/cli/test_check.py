@@ -279,6 +279,39 @@ def one_line(args: list[str], code: str, run: Run) -> None:
     assert json.loads(out)["error"]["code"] == code
 
 
+@pytest.mark.parametrize("more", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("changed", "left"),
+    [((), 0), (("--enable-lora",), 1), (("--enable-lorra",), 2)],
+)
+def test_where_nobody_reads_the_verdict_is_the_exit_code_all_the_same(
+    changed: tuple[str, ...], left: int, more: tuple[str, ...], pair: list[str]
+) -> None:
+    args = ["check", "--capabilities", "table", "--vllm-version", "0.33.0", *pair, *FEW]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "vllm_av", *args, *changed, *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        assert child.wait(timeout=30) == left
+        told = child.stderr.read()
+        assert told.startswith("error: ") if left == 2 and not more else told == ""
+
+
+def test_a_request_whose_drafts_outgrow_the_graphs(
+    run: Run, pair: list[str], tmp_path: Path
+) -> None:
+    args = [pair[0], "--gpu", "h100", "--max-num-seqs", "4", "--speculative-config"]
+    told = [run(*args, spec(tmp_path, num_speculative_tokens=count))[1] for count in (1023, 300)]
+    assert "a decode step of a single request with all its drafts runs" in told[0]
+    assert "a decode step of more than 1 request with all" in told[1]
+
+
 def test_by_the_table_neither_torch_nor_vllm_is_imported(pair: list[str]) -> None:
     code = (
         "import sys\n"

@@ -89,16 +89,18 @@ def _counts(given: Given) -> list[int]:
     return [_whole(given, word, 1) for word in words]
 
 
-def _whole(given: Given, word: str, least: int) -> int:
+def _whole(given: Given, word: str, least: int, more: str = "") -> int:
     number = human(word)
     if number is None or not least <= number <= _MOST:
-        raise wrong(given, f"a whole number from {least} to {_MOST}")
+        raise wrong(given, f"a whole number from {least} to {_MOST}{more}")
     return number
 
 
 def _length(given: Given) -> int | None:
     """None for vLLM's own choice."""
-    return None if str(given.value) in ("-1", "auto") else _count(given)
+    if str(given.value) in ("-1", "auto"):
+        return None
+    return _whole(given, str(given.value), 1, ", or -1 or auto for the longest that fits")
 
 
 def human(word: str) -> int | None:

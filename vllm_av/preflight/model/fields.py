@@ -163,5 +163,7 @@ class Fields:
             self.code,
             given=f"{where} in {shown(self.source, 200)} is {found}",
             allowed=f"{allowed} is allowed there",
-            fix="correct the file, or fetch it again",
+            fix="correct it"
+            if self.code is Code.QUESTION_SPEC
+            else "correct the file, or fetch it again",
         )

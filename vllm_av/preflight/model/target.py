@@ -46,13 +46,34 @@ def read_target(
     config = files.read_config(folder, name, Code.QUESTION_MODEL)
     if overrides:
         config = files.merged(config, overrides)
-    whole = Fields(config, str(folder / files.CONFIG), Code.QUESTION_MODEL)
+    try:
+        return _from_file(config, name, str(folder / files.CONFIG), dtype, disable_sliding_window)
+    except CheckError as error:
+        if not overrides:
+            raise
+        # Which of the two said it is not known here.
+        raise CheckError(
+            error.code,
+            given=f"{error.given}, with --hf-overrides",
+            allowed=error.allowed,
+            fix="correct --hf-overrides, or the file",
+        ) from None
+
+
+def _from_file(
+    config: Mapping[str, Any],
+    name: str,
+    source: str,
+    dtype: str | None,
+    disable_sliding_window: bool,
+) -> ModelFacts:
+    whole = Fields(config, source, Code.QUESTION_MODEL)
     if whole.text("model_type") is None and not speculators.is_speculators(config):
         raise whole.wrong("model_type", "not there", "the type of a model")
     return target_from_config(
         config,
         name=name,
-        source=str(folder / files.CONFIG),
+        source=source,
         dtype=dtype,
         disable_sliding_window=disable_sliding_window,
     )

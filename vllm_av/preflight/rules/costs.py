@@ -35,12 +35,17 @@ def capture(setup: Setup) -> Iterator[Reason]:
         fix = f"or --max-num-seqs {fewer}" if fewer else None
     elif fewer < 1:
         return
+    beyond = (
+        f"a decode step of more than {fewer:,} request{'s' if fewer > 1 else ''} with all their "
+        "drafts"
+        if fewer
+        else "a decode step of a single request with all its drafts"
+    )
     yield caution(
         ReasonCode.CAPTURE,
         change,
         asked=f"up to {setup.max_num_seqs:,} requests of {setup.max_query_len} tokens",
-        found=f"graphs are captured up to {limit:,} tokens; a decode step of more than {fewer:,} "
-        "requests with all their drafts runs without full graphs",
+        found=f"graphs are captured up to {limit:,} tokens; {beyond} runs without full graphs",
         where=setup.place("max_num_seqs", "vLLM's config"),
         fix=fix,
         source="vllm.py:VllmConfig._set_cudagraph_sizes",

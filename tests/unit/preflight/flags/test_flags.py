@@ -119,6 +119,8 @@ def test_flags_that_do_not_matter_are_named_and_their_values_skipped() -> None:
         (["-tp", "0"], "a whole number from 1 to"),
         (["-tp", "two"], "a whole number from 1 to"),
         (["-tp", "1.5"], "a whole number from 1 to"),
+        (["--max-model-len", "-5"], "or -1 or auto"),
+        (["--max-model-len", "x"], "or -1 or auto"),
         (["--max-num-seqs", "-4"], "a whole number from 1 to"),
         (["--max-num-seqs", "9" * 5000], "a whole number from 1 to"),
         (["--max-num-batched-tokens", "1.5K"], "a whole number from 1 to"),

@@ -289,3 +289,17 @@ def test_a_drafter_of_no_class(tmp_path: Path) -> None:
         read_draft(spec, target)
     assert "architectures" in one_line(caught.value, Code.QUESTION_DRAFT)
     assert read_draft({**spec, "method": "draft_model"}, target).method == "draft_model"
+
+
+def test_a_number_that_the_overrides_say_is_not_the_files(tmp_path: Path) -> None:
+    with pytest.raises(CheckError) as caught:
+        read_target(str(model(tmp_path / "target")), overrides={"num_hidden_layers": 0})
+    line = one_line(caught.value, Code.QUESTION_MODEL)
+    assert line.endswith("correct --hf-overrides, or the file")
+
+
+def test_a_number_in_the_speculative_config_is_in_no_file(tmp_path: Path) -> None:
+    target = read_target(str(model(tmp_path / "target")))
+    with pytest.raises(CheckError) as caught:
+        read_draft({"method": "suffix", "suffix_decoding_max_tree_depth": 0}, target)
+    assert one_line(caught.value, Code.QUESTION_SPEC).endswith("correct it")
