@@ -1,5 +1,7 @@
 """What the tests of the check inside the engine have in common."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 from tests.engine.harness import Engine, engine_arguments, speculation
@@ -22,6 +24,15 @@ def config(pair: tuple[str, str], spec: dict[str, Any] | None = None, **changes:
     from vllm.engine.arg_utils import EngineArgs
 
     return EngineArgs(**arguments(pair, spec or {}, **changes)).create_engine_config()
+
+
+def with_experts(target: str, folder: Path) -> str:
+    """A model like ``target`` with routed experts, in ``folder``, without weights."""
+    described = json.loads((Path(target) / "config.json").read_text())
+    described |= {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}
+    described |= {"num_local_experts": 4, "num_experts_per_tok": 2}
+    (folder / "config.json").write_text(json.dumps(described))
+    return str(folder)
 
 
 def codes(error: RefusedError) -> set[str]:

@@ -4,6 +4,7 @@ the engine, in that of a server, and on every rank."""
 import importlib
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -11,7 +12,16 @@ from unittest import mock
 import pytest
 
 from tests.engine import models
-from tests.engine.checking import FIXED, LOGGER, PROMPTS, arguments, codes, config, started
+from tests.engine.checking import (
+    FIXED,
+    LOGGER,
+    PROMPTS,
+    arguments,
+    codes,
+    config,
+    started,
+    with_experts,
+)
 from tests.engine.harness import ENVIRONMENT, greedy_tokens, in_processes, logged_by
 from tests.packages import expose, python_path
 from vllm_av.errors import RefusedError
@@ -122,6 +132,41 @@ def test_every_rank_switches_it_off(
     printed = "".join(capfd.readouterr())
     assert printed.count("Adaptive verification is off, and") == 1
     assert "AV-CHECK-LENS" in printed
+
+
+WATCHED = """
+import functools, weakref
+from vllm import LLM
+from vllm.model_executor.models.mixtral import MixtralForCausalLM
+
+init, built = MixtralForCausalLM.__init__, []
+
+@functools.wraps(init)
+def watched(self, *args, **kwargs):
+    print("held:", sum(model() is not None for model in built))
+    built.append(weakref.ref(self))
+    init(self, *args, **kwargs)
+
+MixtralForCausalLM.__init__ = watched
+"""
+
+
+def test_the_target_that_is_built_again_is_not_held_beside_the_new_one(
+    weightless: tuple[str, str], installed: dict[str, str], tmp_path: Path
+) -> None:
+    """With experts, whose layers vLLM keeps in two more places; the weights are missed after it."""
+    pair = with_experts(weightless[0], tmp_path), weightless[1]
+    end = subprocess.run(
+        [sys.executable, "-c", f"{WATCHED}LLM(**{arguments(pair, BLOCK)!r})"],
+        env={**os.environ, **ENVIRONMENT, **installed},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    held = [line for line in end.stdout.splitlines() if line.startswith("held:")]
+    assert held == ["held: 0", "held: 0"]
+    assert "Cannot find any model weights" in end.stderr
 
 
 def test_a_server_tells_every_reason_of_its_engine(

@@ -6,7 +6,8 @@ layers are built and no weight is loaded. What it finds by itself comes with the
 Rules:
 
 * A reason refuses the engine, or with ``"on_unsupported": "fixed_k"`` switches adaptive
-  verification off before anything depends on it: hash, backends, graphs.
+  verification off before anything depends on it: hash, backends, graphs. A mistake in the block is
+  no reason to run without it, and refuses in any case.
 * The copies of a config that drafts are loaded with are not judged: their layers are others.
 """
 
@@ -65,6 +66,7 @@ def check(vllm_config: Any, blockers: list[Any], layers: Mapping[str, Any] | Non
         RefusedError: ``AV-CHECK-REFUSED``: adaptive verification cannot run so.
     """
     # Not at the head: vLLM loads this module in every process, for everybody.
+    from vllm_av.errors import Code
     from vllm_av.preflight import engine
     from vllm_av.preflight.reasons import Weight
 
@@ -76,7 +78,8 @@ def check(vllm_config: Any, blockers: list[Any], layers: Mapping[str, Any] | Non
     if not refusals:
         _tell(found)
         return []
-    if (spec.adaptive_verification_config or {}).get("on_unsupported") == "fixed_k":
+    fixed = (spec.adaptive_verification_config or {}).get("on_unsupported") == "fixed_k"
+    if fixed and not any(isinstance(reason.code, Code) for reason in refusals):
         _switch_off(spec, refusals)
         return []
     _refuse(refusals)

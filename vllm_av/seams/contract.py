@@ -18,7 +18,7 @@ _NEEDED = {
     "config/adaptive_verification_check.py": b"def register_adaptive_verification_checker",
     "config/vllm.py": b"check_adaptive_verification(self, blockers)",
     "model_executor/model_loader/base_loader.py": b"check_target_layers(vllm_config, model_config)",
-    "v1/attention/selector.py": b"max_varlen_query_len",
+    "v1/attention/selector.py": b"varlen_cudagraphs_required(",
     "v1/worker/gpu/sample/sampler.py": b"def get_target_only",
     "v1/worker/gpu/model_runner.py": b"self.speculator.add_request(",
 }

@@ -6,11 +6,11 @@ are tried, whether each is valid, and which is taken, is vLLM's own say; so is w
 full graphs can replay, before anything is built.
 
 Rule: where a class cannot be asked, the table answers for it, and its answer says so by naming a
-line of source.
+line of source. What a backend's constructor refuses is the table's to say in any case.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -24,12 +24,13 @@ from vllm_av.preflight.backends.source import module_names
 from vllm_av.preflight.backends.standin import spec, stand_in
 from vllm_av.preflight.backends.table import answer as from_table
 from vllm_av.preflight.backends.table import candidate as from_row
+from vllm_av.preflight.backends.table import limits
 from vllm_av.preflight.backends.versions import nearest
 from vllm_av.preflight.capabilities import Candidate, LayerAnswer
 from vllm_av.preflight.facts import LayerGroup, Setup
 
-VARLEN = "max_varlen_query_len"
-"""The field of a patched selector's config that tells it K+1."""
+VARLEN = "varlen_cudagraphs_required"
+"""What tells a patched selector K+1."""
 
 ASKED = "asked"
 """The source of an answer that a class gave."""
@@ -116,7 +117,8 @@ class _Asking:
             return self._unasked(name, table, error)
         row = self._row(name)
         note = row.note(self.asked) if row is not None else ""
-        return Candidate(name, why, lens, support, bound, ASKED, note)
+        more = limits(row, self.asked, nearest(self.setup.vllm))
+        return Candidate(name, why, lens, support, bound, ASKED, note, more)
 
     def _invalid(self, name: str, backend: Any) -> list[str]:
         if self.asked.model_named or not validates(name, self.asked):
@@ -157,9 +159,9 @@ class _Asking:
 
     def _can_select(self) -> bool:
         """Whether this vLLM's selector is of the kind that is asked about."""
-        from vllm.v1.attention.selector import AttentionSelectorConfig
+        from vllm.v1.attention import backend
 
-        return not self.asked.patched or VARLEN in AttentionSelectorConfig._fields
+        return not self.asked.patched or hasattr(backend, VARLEN)
 
     def _without(self, judged: list[Candidate]) -> Candidate | None:
         """The same with adaptive verification off."""
@@ -173,11 +175,12 @@ class _Asking:
 
         try:
             named = AttentionBackendEnum[self.asked.named] if self.asked.named else None
-            path = current_platform.get_attn_backend_cls(
-                named,
-                attn_selector_config=self._selector_config(adaptive),
-                num_heads=self.asked.num_heads if self.asked.mla else None,
-            )
+            with self._bound(adaptive):
+                path = current_platform.get_attn_backend_cls(
+                    named,
+                    attn_selector_config=self._selector_config(adaptive),
+                    num_heads=self.asked.num_heads if self.asked.mla else None,
+                )
         except (ValueError, NotImplementedError):
             return None
         for each in judged:
@@ -186,14 +189,21 @@ class _Asking:
                 return each
         return None
 
+    def _bound(self, adaptive: bool) -> AbstractContextManager[Any]:
+        """Within, a patched selector asks for graphs of 1 to K+1 tokens per request."""
+        if not (adaptive and self.asked.patched):
+            return nullcontext()
+        from vllm.v1.attention import backend
+
+        required: AbstractContextManager[Any] = getattr(backend, VARLEN)(self.asked.max_query_len)
+        return required
+
     def _selector_config(self, adaptive: bool) -> Any:
         import torch
         from vllm.v1.attention.selector import AttentionSelectorConfig
 
         asked = self.asked
-        bound = {VARLEN: asked.max_query_len} if adaptive and asked.patched else {}
         return AttentionSelectorConfig(
-            **bound,
             head_size=asked.head_size,
             dtype=getattr(torch, asked.dtype),
             kv_cache_dtype=asked.kv_cache_dtype,

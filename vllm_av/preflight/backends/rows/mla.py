@@ -34,7 +34,8 @@ def _nvidia() -> tuple[Row, ...]:
             dcp=True,
             pcp=True,
             combination=_flashinfer,
-            graphs=ALWAYS,
+            # The class says less where this package's series is in it.
+            graphs=lambda query: UNIFORM_BATCH if query.patched and query.dcp > 1 else ALWAYS,
             bars=FLASHINFER_MLA,
         ),
         Row(
