@@ -46,7 +46,9 @@ class _Impl:
     """Of no backend: it is made, and never run."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
+        # beside sizes: ALiBi's slopes, whether as roots, and a cap of the logits
+        sqrt = bool(kwargs.get("use_alibi_sqrt"))
+        self.handed = (args[4] is not None, sqrt, args[7] is not None) if args else ()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -136,13 +138,14 @@ def _kind(layer: Any) -> list[tuple[Any, ...]]:
         return [(layer.mamba_type.name,)]
     if "MLAAttention" in bases:
         kind = "MLA_SPARSE" if layer.use_sparse else "MLA"
-        return [(kind, layer.head_size, layer.num_heads, 1, False, False)]
+        return [(kind, layer.head_size, layer.num_heads, 1, *[False] * 5)]
     if "Attention" in bases:
         kind = "FULL" if layer.sliding_window is None else "SLIDING"
         if "ChunkedLocalAttention" in bases:
             kind = "CHUNKED"
         sizes = (layer.head_size, layer.num_heads, layer.num_kv_heads)
-        return [(kind, *sizes, layer.has_sink, layer.use_mm_prefix)]
+        handed = getattr(layer.impl, "handed", [False] * 3)
+        return [(kind, *sizes, layer.has_sink, layer.use_mm_prefix, *handed)]
     return [("INDEXER",)] if "DeepseekV32IndexerCache" in bases else []
 
 

@@ -180,7 +180,8 @@ def row(group: LayerGroup) -> tuple[Any, ...]:
     if group.kind in STATE:
         return (STATE[group.kind],)
     sizes = (group.head_size, group.num_heads, group.num_kv_heads)
-    return (group.kind.name, *sizes, group.sink, group.mm_prefix)
+    handed = (group.alibi, group.alibi_sqrt, group.soft_cap)
+    return (group.kind.name, *sizes, group.sink, group.mm_prefix, *handed)
 
 
 def compared(folder: Path, said: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

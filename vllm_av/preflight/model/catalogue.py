@@ -190,16 +190,26 @@ _TYPES: Mapping[str, str] = {
 }
 
 
-def rule(architecture: str, text: Fields) -> Rule | None:
-    """The rule of an architecture; None where there is none.
+def inner(architecture: str, text: Fields) -> str | None:
+    """The architecture of the language model; None where its config does not say it.
 
     Args:
         text: the config of its language model.
     """
-    if architecture in AROUND:
-        inner = AROUND[architecture]
-        if inner is None:
-            named = [name for name in text.texts("architectures")[:1] if name in RULES]
-            inner = named[0] if named else _TYPES.get(str(text.get("model_type")))
-        return RULES.get(inner) if inner else None
-    return RULES.get(architecture)
+    if architecture not in AROUND:
+        return architecture
+    found = AROUND[architecture]
+    if found is None:
+        named = [name for name in text.texts("architectures")[:1] if name in RULES]
+        found = named[0] if named else _TYPES.get(str(text.get("model_type")))
+    return found
+
+
+def rule(architecture: str, text: Fields) -> Rule | None:
+    """The rule of an architecture; None where there is none.
+
+    Args:
+        text: as above.
+    """
+    name = inner(architecture, text)
+    return RULES.get(name) if name else None

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from vllm_av.preflight.facts import LayerGroup, LayerKind
 from vllm_av.preflight.model import attention, catalogue, latent, shape
 from vllm_av.preflight.model.fields import MOST_LAYERS, Fields, NotSaidError
+from vllm_av.preflight.model.handed import handed
 
 _FULL = """
     ErnieMTPModel Glm4MoeMTPModel GlmOcrMTPModel HYV3MTPModel MiMoMTPModel NemotronHMTPModel
@@ -52,7 +53,7 @@ def groups(
 def _layers(method: str, name: str, text: Fields, modules: int) -> Iterable[LayerGroup]:
     if method == "draft_model":
         rule = catalogue.rule(name, text)
-        return () if rule is None else rule(text)
+        return () if rule is None else handed(catalogue.inner(name, text), text, rule(text))
     if method == "mtp":
         return _modules(name, text, min(modules, MOST_LAYERS))
     if name in _EAGLE.split():

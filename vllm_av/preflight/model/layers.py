@@ -8,6 +8,7 @@ from dataclasses import replace
 from vllm_av.preflight.facts import LayerGroup, LayerKind
 from vllm_av.preflight.model import catalogue, shape
 from vllm_av.preflight.model.fields import Fields, NotSaidError
+from vllm_av.preflight.model.handed import handed
 
 _PREFIX_TYPES = frozenset({"bagel", "gemma3", "molmo2", "moondream3", "paligemma"})
 _VISION_TYPES = frozenset({"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"})
@@ -28,7 +29,8 @@ def groups(architecture: str, whole: Fields, text: Fields) -> tuple[LayerGroup, 
     if rule is None:
         return ()
     try:
-        found = shape.gathered(rule(text))
+        name = catalogue.inner(architecture, text)
+        found = shape.gathered(handed(name, text, rule(text)))
     except NotSaidError:
         return ()
     if not mm_prefix(whole, text):

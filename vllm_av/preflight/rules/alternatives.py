@@ -3,7 +3,7 @@
 Rule: each proposal was tried in the table of that vLLM before it is made.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +18,16 @@ from vllm_av.preflight.rules.words import flag, key
 _GPUS = ("sm80", "sm90", "sm100", "sm120", "gfx942", "gfx950")
 
 
-def change(setup: Setup, group: LayerGroup) -> tuple[Change, ...]:
-    """The first single setting whose default, or lower value, lets these layers pass."""
+def change(
+    setup: Setup, group: LayerGroup, able: Callable[[Candidate], bool] | None = None
+) -> tuple[Change, ...]:
+    """The first single setting whose default, or lower value, lets these layers pass.
+
+    Args:
+        able: whether a backend passes; None for whether it suffices.
+    """
     for fields, changes in _settings(setup):
-        if _taken(replace(setup, **fields), group) is not None:
+        if _taken(replace(setup, **fields), group, able) is not None:
             return changes
     return ()
 
@@ -57,9 +63,13 @@ def _settings(setup: Setup) -> Iterator[tuple[dict[str, Any], tuple[Change, ...]
         yield {"draft": draft}, (key("num_speculative_tokens", count),)
 
 
-def _taken(setup: Setup, group: LayerGroup) -> Candidate | None:
-    """What vLLM would take, where that suffices."""
+def _taken(
+    setup: Setup, group: LayerGroup, able: Callable[[Candidate], bool] | None = None
+) -> Candidate | None:
+    """What vLLM would take, where that passes."""
     if setup.vllm not in SUPPORTED:
         return None
     chosen = TableCapabilities(setup.vllm).answer(setup, group).chosen
-    return chosen if chosen is not None and chosen.suffices(setup.max_query_len) else None
+    if chosen is None:
+        return None
+    return chosen if (able(chosen) if able else chosen.suffices(setup.max_query_len)) else None

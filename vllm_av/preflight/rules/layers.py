@@ -1,7 +1,7 @@
 """Can the attention backend of each group of layers verify trimmed drafts?
 
-Three questions: does vLLM take a backend at all, may the device's query lengths differ from the
-host's on it, and do its full graphs replay 1 to K+1 tokens per request.
+Three questions: does vLLM take a backend at all, and can build it; may the device's query lengths
+differ from the host's on it; and do its full graphs replay 1 to K+1 tokens per request.
 
 Rule: the target's layers are judged, each group by the backend that vLLM would give it; a fix names
 a backend that does for all groups at once, or one for each kind.
@@ -61,6 +61,11 @@ def _group(setup: Setup, answer: LayerAnswer, answers: Sequence[LayerAnswer]) ->
         why = _each(answer)
     elif invalid and answer.chosen is None:
         why = f"{shown.name} does not take them: {'; '.join(invalid)}"
+    elif limits := [each for each in shown.limits if not each.trimming]:
+        # Its class takes them, so that vLLM finds out while it builds or first runs the layers.
+        told = "; ".join(each.why for each in limits)
+        why = f"vLLM takes {shown.name} for them, which then refuses them: {told}"
+        shown = replace(shown, source=limits[0].source)
     else:
         yield from _trimming(setup, answer, answers, shown)
         return
@@ -68,7 +73,7 @@ def _group(setup: Setup, answer: LayerAnswer, answers: Sequence[LayerAnswer]) ->
     yield reason
     if not reason.changes and answer.candidates:
         # Nothing would do: what stands behind the first reason is told with it.
-        best = _best(setup, answer) if name is None else shown
+        best = shown if name or answer.chosen else _best(setup, answer)
         yield from _trimming(setup, answer, answers, best)
 
 
@@ -92,6 +97,12 @@ def _trimming(
     cpu = setup.gpu is not None and setup.gpu.platform == "cpu"
     if not cpu and not shown.replays(setup.max_query_len):
         yield _reason(setup, answer, answers, ReasonCode.VARLEN, shown, _narrow(setup, shown))
+        return
+    for limit in shown.limits:
+        if limit.trimming:
+            why = f"{_name(shown)} takes queries of one length only: {limit.why}"
+            at = replace(shown, source=limit.source)
+            yield _reason(setup, answer, answers, ReasonCode.VARLEN, at, why)
 
 
 def _all_invalid(answer: LayerAnswer) -> bool:

@@ -25,7 +25,7 @@ def triton(at: str) -> tuple[Bar, ...]:
                 and query.kv_cache_dtype.startswith("fp8")
                 and query.capability < (8, 9)
             ),
-            "(fp8e4nv) requires SM89+",
+            "native FP8 (fp8e4nv) requires SM89+",
             at,
         ),
         Bar(

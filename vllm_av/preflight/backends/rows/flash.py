@@ -54,7 +54,7 @@ _BARS = (
     Bar(
         # with ALiBi FA2 takes the place of FA3 and FA4
         lambda query: query.alibi and quantized(query) and not query.on("xpu"),
-        "kv-cache on this device",
+        "FlashAttention does not support fp8",
         "flash_attn.py:FlashAttentionImpl.__init__",
     ),
     Bar(
