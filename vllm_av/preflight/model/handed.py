@@ -13,10 +13,10 @@ from vllm_av.preflight.facts import LayerGroup, LayerKind
 from vllm_av.preflight.model.fields import MOST_LAYERS, Fields
 
 _PLAIN = (LayerKind.FULL, LayerKind.SLIDING, LayerKind.CHUNKED)
-_CAPPED = ("Gemma2ForCausalLM", "Gemma4ForCausalLM", "VaultGemmaForCausalLM")
-_ALIBI = ("BloomForCausalLM", "Step1ForCausalLM")
-_ALIBI_SQRT = ("Step1ForCausalLM",)
-_SHARING = ("Gemma3nForCausalLM", "Gemma4ForCausalLM")
+CAPPED = ("Gemma2ForCausalLM", "Gemma4ForCausalLM", "VaultGemmaForCausalLM")
+ALIBI = ("BloomForCausalLM", "Step1ForCausalLM")
+ALIBI_SQRT = ("Step1ForCausalLM",)
+SHARING = ("Gemma3nForCausalLM", "Gemma4ForCausalLM")
 
 
 def handed(
@@ -31,9 +31,9 @@ def handed(
     Raises:
         CheckError: a key of the config that matters is wrong.
     """
-    capped = architecture in _CAPPED and text.get("attn_logit_softcapping") is not None
-    alibi = architecture in _ALIBI or (architecture == "FalconForCausalLM" and text.flag("alibi"))
-    shared = architecture in _SHARING and (
+    capped = architecture in CAPPED and text.get("attn_logit_softcapping") is not None
+    alibi = architecture in ALIBI or (architecture == "FalconForCausalLM" and text.flag("alibi"))
+    shared = architecture in SHARING and (
         text.count("num_kv_shared_layers", most=MOST_LAYERS, least=0, default=0) > 0
     )
     for each in found:
@@ -42,7 +42,7 @@ def handed(
                 each,
                 soft_cap=capped,
                 alibi=alibi,
-                alibi_sqrt=architecture in _ALIBI_SQRT,
+                alibi_sqrt=architecture in ALIBI_SQRT,
                 shared_kv=shared,
             )
             if each.kind in _PLAIN

@@ -150,13 +150,12 @@ def _found(shown: Candidate) -> tuple[ReasonCode, str, str]:
 
 
 def _changes(setup: Setup, answer: LayerAnswer) -> tuple[Change, ...]:
-    """Another backend for them, else another setting."""
+    """Another setting where one stands in the way, of the target's layers too; else a backend."""
+    if answer.chosen is not None and answer.chosen.limits:
+        found = alternatives.change(_as_drafter(setup), answer.group, _runs)
+        if found == (flag(_CACHE_FLAG),) and isinstance(setup.speculative.get(_CACHE), str):
+            return (key(_CACHE),)
+        if found:
+            return found
     able = _able(answer) if setup.draft.method != _DRAFT_MODEL else []
-    if able:
-        return _instead(setup, answer.group, able[0])
-    if answer.chosen is None or not answer.chosen.limits:
-        return ()
-    found = alternatives.change(_as_drafter(setup), answer.group, _runs)
-    if found == (flag(_CACHE_FLAG),) and isinstance(setup.speculative.get(_CACHE), str):
-        return (key(_CACHE),)
-    return found
+    return _instead(setup, answer.group, able[0]) if able else ()
