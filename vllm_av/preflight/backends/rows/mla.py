@@ -34,8 +34,8 @@ def _nvidia() -> tuple[Row, ...]:
             dcp=True,
             pcp=True,
             combination=_flashinfer,
-            # The class says less where this package's series is in it.
-            graphs=lambda query: UNIFORM_BATCH if query.patched and query.dcp > 1 else ALWAYS,
+            # The class of an unpatched vLLM says ALWAYS, which does not hold.
+            graphs=lambda query: UNIFORM_BATCH if query.dcp > 1 else ALWAYS,
             bars=FLASHINFER_MLA,
         ),
         Row(
