@@ -9,7 +9,7 @@ from typing import Any
 
 from vllm_av.config.text import ascii_line, printable
 from vllm_av.preflight.backends.flashinfer import LENGTHS, FlashInfer, decode_kernel
-from vllm_av.preflight.capabilities import Candidate, LayerAnswer
+from vllm_av.preflight.capabilities import ALWAYS, NEVER, Candidate, LayerAnswer
 from vllm_av.preflight.facts import Gpu
 from vllm_av.preflight.question import Asked
 from vllm_av.preflight.reasons import Reason, Verdict, Weight
@@ -106,7 +106,8 @@ class Answer:
         if self.flashinfer is not None and self.asked.setup.gpu is not None:
             yield f"FlashInfer: {_installed(self.flashinfer, self.asked.setup.gpu)}"
         scorer = self.judgement.scorer
-        yield f"scorer: {printable(scorer.name or 'none', _NAME)} ({scorer.reason})"
+        name = scorer.name or ("none" if scorer.known else "not known here")
+        yield f"scorer: {printable(name, _NAME)} ({scorer.reason})"
         if self.asked.flags.not_looked_at:
             flags = (printable(each, _NAME) for each in self.asked.flags.not_looked_at)
             yield f"not looked at: {', '.join(flags)}"
@@ -154,8 +155,10 @@ def _told(answer: LayerAnswer) -> str:
 
 def _ability(candidate: Candidate) -> str:
     lens = "takes" if candidate.lens else "does not take"
-    bound = "" if candidate.bound is None else f" up to {candidate.bound}"
-    return f"{lens} trimmed lengths, graphs {candidate.graphs}{bound}"
+    graphs = candidate.graphs
+    if candidate.bound is not None and graphs not in (ALWAYS, NEVER):
+        graphs = f"for 1 to {candidate.bound} tokens per request"
+    return f"{lens} trimmed lengths, graphs {graphs}"
 
 
 def _layer(answer: LayerAnswer) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """What ``docs/check.md`` shows is what the check says."""
 
+import re
 from pathlib import Path
 
 import vllm_av
 from ci.codes import PAGES, table
 from tests.unit.preflight.rules.cases import Case
 from tests.unit.preflight.rules.conftest import Check, checked
-from vllm_av.preflight.reasons import ReasonCode, Weight
+from vllm_av.preflight.reasons import Part, ReasonCode, Weight
 
 __all__ = ["checked"]
 
@@ -27,3 +28,15 @@ def test_the_example_is_an_answer(checked: Check, tmp_path: Path) -> None:
     said = "\n".join(answer.lines()).replace(f"{tmp_path}/", "")
     shown = PAGE.split("## What an answer looks like\n\n")[1].split("\n\n")[0]
     assert [line.removeprefix("    ") for line in shown.splitlines()] == said.splitlines()
+
+
+def test_the_keys_for_programs_are_all_there(checked: Check) -> None:
+    told = PAGE.split("## For programs\n")[1].split("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", told))
+    args = ("--max-num-seqs", "32", "--enable-lora")
+    answer = checked(Case("keys", (), Weight.REFUSAL, args)).as_dict()
+    (reason,), (layer,) = answer["reasons"], answer["layers"]
+    for keys in (answer, reason, layer, layer["candidates"][0], answer["scorer"]):
+        assert set(keys) <= named
+    assert set(reason["changes"][0]) == {"part", "name", "value"}
+    assert all(f"`{part}`" in told for part in Part)

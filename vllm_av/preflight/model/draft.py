@@ -12,7 +12,7 @@ from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.facts import DraftFacts, ModelFacts
 from vllm_av.preflight.model import defaults, draft_layers, files, fit, heads, shape, speculators
 from vllm_av.preflight.model.fields import MOST_TOKENS, Fields
-from vllm_av.preflight.model.method import asked, built, settled, tokens
+from vllm_av.preflight.model.method import asked, built, named_by, settled, tokens
 from vllm_av.preflight.model.mtp import Drafted, drafted
 from vllm_av.preflight.model.target import text_part
 from vllm_av.preflight.model.tensors import tensor_names
@@ -43,6 +43,8 @@ def read_draft(speculative: Mapping[str, Any], target: ModelFacts) -> DraftFacts
     what = _drafted(whole)
     method = settled(method, name, what, target)
     _is_whole(whole, what, method)
+    if method == "draft_model":
+        _is_model(whole, what)
     facts = draft_from_config(
         config,
         method=method,
@@ -53,7 +55,7 @@ def read_draft(speculative: Mapping[str, Any], target: ModelFacts) -> DraftFacts
         source=source,
     )
     if method == "draft_model" and not spec.flag("use_heterogeneous_vocab"):
-        _same_vocabulary(facts, whole, target)
+        _same_vocabulary(facts, what, target)
     return facts
 
 
@@ -121,6 +123,23 @@ def _is_whole(whole: Fields, what: Drafted, method: str) -> None:
         raise whole.wrong("architectures", "not there", "the name of a model class")
 
 
+def _is_model(whole: Fields, what: Drafted) -> None:
+    """Refuse a drafter that reads the target's states and would be run as a model by itself.
+
+    Raises:
+        CheckError: ``AV-QUESTION-DRAFT``.
+    """
+    if found := named_by(what.architectures):
+        architecture, method = found
+        raise CheckError(
+            Code.QUESTION_DRAFT,
+            given=f"architectures in {shown(whole.source, 200)} names {shown(architecture)}, which "
+            f"drafts by {method}; without that method vLLM takes it for a draft model",
+            allowed="a draft model is a model by itself",
+            fix=f'add "method": "{method}"',
+        )
+
+
 def _drafted(whole: Fields) -> Drafted:
     if speculators.is_speculators(whole.values):
         whole = speculators.unfolded(whole)
@@ -153,15 +172,16 @@ def _count(given: int | None, method: str, what: Drafted, text: Fields) -> int:
     return given
 
 
-def _same_vocabulary(facts: DraftFacts, whole: Fields, target: ModelFacts) -> None:
+def _same_vocabulary(facts: DraftFacts, what: Drafted, target: ModelFacts) -> None:
     if not target.vocab_size or facts.draft_vocab_size == target.vocab_size:
         return
+    key = text_part(what.fields).where("draft_vocab_size", "vocab_size")
     raise CheckError(
         Code.QUESTION_DRAFT,
-        given=f"vocab_size in {shown(whole.source, 200)} is {facts.draft_vocab_size}, and the "
+        given=f"{key} in {shown(facts.source, 200)} is {facts.draft_vocab_size}, and the "
         f"target's is {target.vocab_size}",
         allowed="vLLM takes a draft model of the target's own vocabulary",
-        fix='draft with another model, or set "use_heterogeneous_vocab": true',
+        fix="draft with another model, such as a smaller one of the target's own family",
     )
 
 

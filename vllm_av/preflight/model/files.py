@@ -88,12 +88,16 @@ def _snapshot(name: str, code: Code, revision: str | None) -> Path:
             return folder
     except OSError:
         pass
+    fetch = f"fetch its small files: hf download {name} --include '*.json'"
+    if code is Code.QUESTION_DRAFT:
+        # In one file without an index, the header of the weights alone names the tensors.
+        fetch = f"fetch it: hf download {name}"
     raise CheckError(
         code,
         given=f"there is no folder {shown(name, 200)}, and the hub's cache does not have "
         f"revision {shown(wanted)} of a model of that name",
         allowed=f"a folder that holds {CONFIG}, or the hub name of a model in the cache",
-        fix=f"correct the name, or fetch its small files: hf download {name} --include '*.json'",
+        fix=f"correct the name, or {fetch}",
     )
 
 

@@ -4,6 +4,9 @@ Rule: as ``SpeculativeConfig.__post_init__`` has it, in its order, odd cases too
 of the drafter outweighs a method ``mtp`` or ``draft_model`` that a user wrote.
 """
 
+import re
+from collections.abc import Iterable
+
 from vllm_av.config.text import shown
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.facts import ModelFacts
@@ -30,6 +33,12 @@ _WRITTEN = ("eagle", "eagle3", "dflash", "dspark")
 _IN_TARGET = ("mtp", "dspark")
 _QWEN_DSPARK = frozenset({"Qwen3DSparkModel", "Qwen3OmniDSparkModel"})
 _DSPARK = _QWEN_DSPARK | {"MuseSparkDSparkModel", "Gemma4DSparkModel"}
+_NAMES = (
+    ("eagle3", re.compile("Eagle3")),
+    ("eagle", re.compile("^Eagle(?!2)")),  # Eagle2_5_VL is a model by itself
+    ("dflash", re.compile("DFlash")),
+    ("dspark", re.compile("DSpark")),
+)
 _KEEPS_ITS_OWN = _DSPARK | {"K3DSparkModel"}
 
 
@@ -143,6 +152,19 @@ def settled(method: str, name: str, what: Drafted, target: ModelFacts) -> str:
         f"(it is of the type {shown(what.model_type)}{hint})",
         allowed="mtp with a target, or a drafter, that has MTP modules",
         fix='name a drafter under "model", or another method',
+    )
+
+
+def named_by(architectures: Iterable[str]) -> tuple[str, str] | None:
+    """The first architecture that is a drafter's by its name, and the method that it drafts by."""
+    return next(
+        (
+            (name, method)
+            for name in architectures
+            for method, pattern in _NAMES
+            if pattern.search(name)
+        ),
+        None,
     )
 
 

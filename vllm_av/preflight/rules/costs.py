@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from vllm_av.preflight.facts import Setup
 from vllm_av.preflight.graphs import WITH_FULL
 from vllm_av.preflight.reasons import Reason, ReasonCode
-from vllm_av.preflight.rules.parallel import over_ranks
 from vllm_av.preflight.rules.words import caution, flag, variable
 
 _CHUNK = 2**30  # bytes of float32 logits (rejection_sampler.py, MAX_CHUNK_BYTES)
@@ -20,9 +19,23 @@ def full_batch(setup: Setup) -> int:
     return min(setup.max_num_seqs * setup.max_query_len, setup.max_num_batched_tokens)
 
 
+def chunk(setup: Setup) -> int | None:
+    """Rows of one chunk of logits, which a step's drafts have to fit into; None where the config
+    does not say the vocabulary."""
+    vocabulary = setup.target.vocab_size
+    return max(1, _CHUNK // (4 * vocabulary)) if vocabulary else None
+
+
+def largest_step(setup: Setup) -> int:
+    """The same once the drafts beyond one chunk are trimmed, as they always are."""
+    rows = chunk(setup)
+    full = full_batch(setup)
+    return full if rows is None else min(full, max(rows, setup.max_num_seqs))
+
+
 def capture(setup: Setup) -> Iterator[Reason]:
     """Decode beyond the largest graph falls to piecewise graphs, or to none."""
-    need, limit = full_batch(setup), setup.max_capture_size
+    need, limit = largest_step(setup), setup.max_capture_size
     if setup.cudagraph_mode not in WITH_FULL or not setup.replays or need <= limit:
         return
     fewer = limit // setup.max_query_len
@@ -32,7 +45,8 @@ def capture(setup: Setup) -> Iterator[Reason]:
     if not listed:
         wide = min(-(-need // 16) * 16, setup.max_num_batched_tokens)
         change = flag(_capture_flag(setup), wide)
-        fix = f"or --max-num-seqs {fewer}" if fewer else None
+        fix = "which costs memory and start-up time"
+        fix += f", or --max-num-seqs {fewer}" if fewer else ""
     elif fewer < 1:
         return
     beyond = (
@@ -63,10 +77,8 @@ def _capture_flag(setup: Setup) -> str:
 
 def logits(setup: Setup) -> Iterator[Reason]:
     """The budget must fit into one chunk of logits."""
-    if not setup.target.vocab_size:
-        return  # the config does not say it
-    rows = max(1, _CHUNK // (4 * setup.target.vocab_size))
-    if full_batch(setup) <= rows:
+    rows = chunk(setup)
+    if rows is None or full_batch(setup) <= rows:
         return
     yield caution(
         ReasonCode.LOGITS,
@@ -101,12 +113,12 @@ def consensus(setup: Setup) -> Iterator[Reason]:
     if size > 1:
         yield caution(
             ReasonCode.CONSENSUS,
-            *over_ranks(setup, 1),
             asked=f"tensor parallelism over {size} ranks",
             found="each rank decides the draft budget from its own confidences, without a "
             "consensus; where they differ, acceptance collapses or the server hangs",
             where=setup.place("tensor_parallel_size", "--tensor-parallel-size"),
-            fix="where the model fits on one GPU",
+            fix="serve a model that fits on one GPU, such as a smaller or a quantized one, or "
+            "serve without adaptive verification",
             source="adaptive_verification.py:AdaptiveVerificationManager.get_num_tokens",
         )
 

@@ -25,7 +25,7 @@ from vllm_av.preflight.rules.groups import (
     place,
     selected,
 )
-from vllm_av.preflight.rules.words import flag, refusal, unknown
+from vllm_av.preflight.rules.words import flag, otherwise, refusal, unknown
 from vllm_av.preflight.vocabulary import backends
 
 _ABOUT_TRIMMING = "query lens mismatch"
@@ -67,7 +67,8 @@ def _group(setup: Setup, answer: LayerAnswer, answers: Sequence[LayerAnswer]) ->
         why = f"vLLM takes {shown.name} for them, which then refuses them: {told}"
         shown = replace(shown, source=limits[0].source)
     else:
-        yield from _trimming(setup, answer, answers, shown)
+        for reason in _trimming(setup, answer, answers, shown):
+            yield _ended(setup, reason)
         return
     reason = _reason(setup, answer, answers, ReasonCode.BACKEND, shown, why)
     yield reason
@@ -75,6 +76,12 @@ def _group(setup: Setup, answer: LayerAnswer, answers: Sequence[LayerAnswer]) ->
         # Nothing would do: what stands behind the first reason is told with it.
         best = shown if name or answer.chosen else _best(setup, answer)
         yield from _trimming(setup, answer, answers, best)
+
+
+def _ended(setup: Setup, reason: Reason) -> Reason:
+    """What nothing cures ends with what runs: without adaptive verification the backend would."""
+    ways = otherwise(setup)
+    return reason if reason.changes or not ways else replace(reason, fix=f"{reason.fix}; {ways}")
 
 
 def _best(setup: Setup, answer: LayerAnswer) -> Candidate:

@@ -19,6 +19,8 @@ from vllm_av.scorers.select import select
 
 _HEAD = "confidence_head"
 _ARGMAX = "use_local_argmax_reduction"
+_UNLISTED = "its tensors cannot be listed here"
+_FETCH = "fetch its model.safetensors.index.json, or the one file model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,12 @@ class Scorer:
     Args:
         name: None where none can work, or where it hangs on what cannot be seen.
         reason: why it is that one.
+        known: whether it is seen here which one it is, or that there is none.
     """
 
     name: str | None
     reason: str
+    known: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -50,11 +54,12 @@ def scorer(setup: Setup) -> Scorer:
     if not estimates(setup):
         return Scorer(None, "this drafter makes no estimate of acceptance")
     head, named = setup.draft.has_head, choice(setup)
-    if head is None and named == AUTO and setup.draft.method in HEAD_METHODS:
+    if head is None and named in (AUTO, _HEAD) and setup.draft.method in HEAD_METHODS:
+        other = "online_estimator" if named == AUTO else "none"
         return Scorer(
             None,
-            "confidence_head where the checkpoint has one, else online_estimator: "
-            "its tensors cannot be listed here",
+            f"confidence_head where the checkpoint has one, else {other}: {_UNLISTED}; {_FETCH}",
+            known=False,
         )
     row = row_of(setup)
     logits = row is not None and row.logits is not DraftLogits.NONE
@@ -72,17 +77,14 @@ def head(setup: Setup) -> Iterator[Reason]:
     if choice(setup) != _HEAD or draft.method not in HEAD_METHODS or draft.has_head:
         return
     word = unknown if draft.has_head is None else refusal
-    found = (
-        "its tensors cannot be listed here"
-        if draft.has_head is None
-        else "the checkpoint holds none"
-    )
+    found = _UNLISTED if draft.has_head is None else "the checkpoint holds none"
     yield word(
         ReasonCode.SCORER,
         key(f"{BLOCK}.scorer", AUTO),
         asked="the scorer confidence_head",
         found=f"{found} ({draft.source})",
         where=spec_place(setup, BLOCK),
+        fix=f"or {_FETCH}" if draft.has_head is None else None,
     )
 
 
@@ -97,13 +99,15 @@ def local_argmax(setup: Setup) -> Iterator[Reason]:
             return
         lacks = "holds no" if draft.has_head is False else "may hold no"
         found = f"{found}, and the checkpoint {lacks} confidence head"
-    word = unknown if draft.method in HEAD_METHODS and draft.has_head is None else refusal
+    unseen = draft.method in HEAD_METHODS and draft.has_head is None
+    word = unknown if unseen else refusal
     yield word(
         ReasonCode.LOCAL_ARGMAX,
         key(_ARGMAX, False),
         asked="the best draft token of each rank alone (use_local_argmax_reduction)",
         found=found,
         where=spec_place(setup, _ARGMAX),
+        fix=f"or {_FETCH}" if unseen else None,
         source="speculative.py:SpeculativeConfig.__post_init__",
     )
 

@@ -3,8 +3,11 @@
 Rule: the fix in words and the changes for programs are one.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
+from vllm_av.config.block import BLOCK
+from vllm_av.config.whole import FLAG
 from vllm_av.preflight.facts import Setup
 from vllm_av.preflight.reasons import Change, Part, Reason, ReasonCode, Weight
 
@@ -56,6 +59,18 @@ def spec_place(setup: Setup, name: str) -> str:
     """Where a key of the speculative config stands."""
     place = setup.where.get(f"speculative_config.{name}")
     return place or f"{name} in {setup.place('speculative_config', SPEC)}"
+
+
+def otherwise(setup: Setup) -> str | None:
+    """How vLLM starts all the same, where nothing lets adaptive verification run; None where the
+    user has said so already."""
+    block = setup.speculative.get(BLOCK)
+    if isinstance(block, Mapping) and block.get("on_unsupported") == "fixed_k":
+        return None
+    off = f'remove "{FLAG}"' + ("" if block is None else f' and "{BLOCK}"')
+    if not setup.patched:
+        return off  # its config has no such block
+    return f'{off}, or set "{BLOCK}.on_unsupported": "fixed_k"'
 
 
 def switched(setup: Setup, name: str) -> bool:

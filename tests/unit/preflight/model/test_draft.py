@@ -149,8 +149,41 @@ def test_another_vocabulary(qwen: ModelFacts) -> None:
     with pytest.raises(CheckError, match="own vocabulary") as caught:
         read_draft(other, qwen)
     assert caught.value.code is Code.QUESTION_DRAFT
+    assert caught.value.given.startswith("vocab_size in ")
+    assert "heterogeneous" not in str(caught.value)  # only the V1 model runner has that
     facts = read_draft({**other, "use_heterogeneous_vocab": True}, qwen)
     assert (facts.draft_vocab_size, facts.vocab_size) == (128_256, 151_936)
+
+
+def test_the_key_of_another_vocabulary_is_named(qwen: ModelFacts, tmp_path: Path) -> None:
+    name = copied("qwen3-0.6b", tmp_path / "drafter", draft_vocab_size=32_000)
+    with pytest.raises(CheckError, match=r"^.AV-QUESTION-DRAFT. draft_vocab_size in .* is 32000"):
+        read_draft({"model": name, **K}, qwen)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "method"),
+    [
+        ("LlamaForCausalLMEagle3", "eagle3"),
+        ("Eagle3Qwen3ForCausalLM", "eagle3"),
+        ("EagleLlamaForCausalLM", "eagle"),
+        ("DFlashDraftModel", "dflash"),
+        ("K3DSparkModel", "dspark"),
+        ("LlamaForCausalLM", None),
+        ("Eagle2_5_VLForConditionalGeneration", None),
+    ],
+)
+def test_a_drafter_without_its_method_is_no_draft_model(
+    architecture: str, method: str | None, qwen: ModelFacts, tmp_path: Path
+) -> None:
+    name = copied("qwen3-0.6b", tmp_path / "drafter", architectures=[architecture])
+    if method is None:
+        assert read_draft({"model": name, **K}, qwen).method == "draft_model"
+        return
+    with pytest.raises(CheckError, match=f"names .*{architecture}") as caught:
+        read_draft({"model": name, **K}, qwen)
+    assert caught.value.code is Code.QUESTION_DRAFT
+    assert caught.value.fix == f'add "method": "{method}"'
 
 
 def test_parallel_drafting(qwen: ModelFacts) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vllm_av.errors import CheckError, Code
-from vllm_av.preflight.model import files, read_target
+from vllm_av.preflight.model import files, read_draft, read_target
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -82,6 +82,17 @@ def test_a_model_that_is_not_there(cache: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(CheckError, match="hf download org/other") as caught:
         read_target("org/other")
     assert caught.value.code is Code.QUESTION_MODEL
+
+
+def test_a_drafter_that_is_not_there_is_fetched_with_its_weights(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those in one file have the names of their tensors in its header alone."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache))
+    spec = {"model": "org/other", "method": "eagle3", "num_speculative_tokens": 3}
+    with pytest.raises(CheckError, match=r"fetch it: hf download org/other$") as caught:
+        read_draft(spec, read_target("org/small"))
+    assert caught.value.code is Code.QUESTION_DRAFT
 
 
 def test_a_ref_to_a_snapshot_that_was_removed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from vllm_av.preflight.reasons import Verdict, Weight
 
 R, K = Weight.REFUSAL, Weight.CAUTION
 BLOCK = "adaptive_verification_config"
+DSPARK = "qwen3-8b-dspark-block7"
 
 
 def test_five_faults_are_five_reasons(checked: Check) -> None:
@@ -172,7 +174,13 @@ def test_the_scorer_is_told_with_its_reason(checked: Check) -> None:
         "the drafter's checkpoint has a confidence head",
     )
     assert scorer(**dspark)[0] == "online_estimator"
-    assert scorer(**dspark, tensors=None)[0] is None
+    for block in ({}, {"scorer": "confidence_head"}):
+        case = Case("unseen", (), R, spec={"method": "dspark", BLOCK: block}, draft=DSPARK)
+        unseen = checked(replace(case, tensors=None))
+        assert (unseen.judgement.scorer.name, unseen.judgement.scorer.known) == (None, False)
+        (line,) = (line for line in unseen.lines() if line.startswith("scorer: "))
+        assert line.startswith("scorer: not known here (confidence_head where ")
+        assert "; fetch its model.safetensors.index.json, or the one file" in line
     named = {"method": "dspark", BLOCK: {"scorer": "pooled_estimator"}}
     assert scorer(spec=named, draft="qwen3-8b-dspark-block7", tensors=head) == (
         "pooled_estimator",
@@ -203,6 +211,56 @@ def test_what_a_fixed_k_does_not_help_against_is_noted(
     words = (*FEW, "--enable-lora", *args)
     answer = checked(Case("fixed", (), R, words, spec=spec, installed=("0.33.0", installed)))
     assert answer.notes == (f'on_unsupported is "fixed_k": it does not help against {code}',)
+
+
+def test_what_nothing_cures_ends_with_what_runs(checked: Check) -> None:
+    def fixes(block: dict[str, Any] | None, installed: str = "applied") -> set[str]:
+        case = Case("sparse", (), R, target="deepseek-v3.2", spec={BLOCK: block}, gpu="h100")
+        answer = checked(replace(case, installed=("0.33.0", installed)))
+        told = [each for each in answer.reasons if each.code is C.VARLEN]
+        assert told
+        assert not any(each.changes for each in told)
+        return {(each.fix or "").partition("such layers on h100")[2] for each in told}
+
+    off = 'remove "enable_adaptive_verification"'
+    fixed = f'"{BLOCK}.on_unsupported": "fixed_k"'
+    (end,) = fixes(None)
+    assert end.endswith(f"; {off}, or set {fixed}")
+    (end,) = fixes({"scorer": "auto"})
+    assert end.endswith(f'; {off} and "{BLOCK}", or set {fixed}')
+    (end,) = fixes(None, "pristine")
+    assert end.endswith(f"; {off}")
+    (end,) = fixes({"on_unsupported": "fixed_k"})
+    assert "remove" not in end
+    # Layers that no backend takes at all are refused without adaptive verification too.
+    case = Case("chunks", (), R, (*FEW, "-pcp", "2"), target="llama-4-scout", gpu="rtx5090")
+    assert not any("fixed_k" in str(each) for each in checked(case).reasons)
+
+
+def test_more_ranks_than_one_are_cured_by_no_flag(checked: Check) -> None:
+    (reason,) = checked(Case("ranks", (), K, (*FEW, "-tp", "2"))).reasons
+    assert (reason.code, reason.changes) == (C.CONSENSUS, ())
+    assert reason.fix is not None
+    assert reason.fix.startswith("serve a model that fits on one GPU")
+
+
+def test_graphs_are_not_proposed_beyond_one_chunk_of_logits(checked: Check, tmp_path: Path) -> None:
+    """2^30 bytes hold 2,092 rows of 128,256 logits; what is beyond is always trimmed."""
+    case = Case("many", (), K, ("--max-num-seqs", "640"))
+    question = case.question(tmp_path)
+    first, logits = checked(case, question).reasons
+    assert (first.code, logits.code) == (C.CAPTURE, C.LOGITS)
+    assert first.fix == (
+        "write --max-cudagraph-capture-size 2096, which costs memory and start-up time, "
+        "or --max-num-seqs 64"
+    )
+    assert checked(case, applied(question, first.changes)).reasons == (logits,)
+
+
+def test_the_bound_of_graphs_is_told_in_tokens(checked: Check) -> None:
+    answer = checked(Case("bound", (), R, (*FEW, "--attention-backend=FLASHINFER"), gpu="b200"))
+    (line,) = (line for line in answer.lines() if "of full attention (num" in line)
+    assert "takes trimmed lengths, graphs for 1 to 8 tokens per request; " in line
 
 
 def test_an_answer_says_the_same_to_people_and_to_programs(checked: Check) -> None:
