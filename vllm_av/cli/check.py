@@ -9,7 +9,7 @@ from vllm_av.config.text import shown
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.backends.gpus import AUTO
 from vllm_av.preflight.check import Ways, check
-from vllm_av.preflight.flags import pasted
+from vllm_av.preflight.flags import asks_for_json, pasted
 from vllm_av.preflight.question import Question
 from vllm_av.preflight.reasons import Verdict
 
@@ -48,11 +48,12 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
     """Answer."""
+    as_json = as_json or asks_for_json(context.args)
     with mistakes(as_json=as_json):
         served = pasted(context.args)
         name, version = _once("--gpu", gpu), _once("--vllm-version", vllm_version)
         question = Question(served.args, gpu=AUTO if name is None else name, vllm=version)
-        question = question.with_environment(served.environment)
+        question = question.started_by(served)
         answer = check(question, _ways(_once("--capabilities", capabilities)))
 
     def text() -> None:

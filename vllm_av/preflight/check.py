@@ -59,7 +59,7 @@ def check(question: Question, ways: Ways = Ways.AUTO) -> Answer:
             judge(asked.setup, TableCapabilities(asked.setup.vllm), flashinfer),
             table,
         )
-    return Answer(asked, judgement, source, flashinfer, tuple(_notes(asked, judgement)))
+    return Answer(asked, judgement, source, flashinfer, tuple(_notes(question, asked, judgement)))
 
 
 def _flashinfer(question: Question, asked: Asked) -> FlashInfer | None:
@@ -72,10 +72,13 @@ def _flashinfer(question: Question, asked: Asked) -> FlashInfer | None:
     return found if found.version is not None or question.gpu == gpus.AUTO else None
 
 
-def _notes(asked: Asked, judgement: Judgement) -> Iterator[str]:
+def _notes(question: Question, asked: Asked, judgement: Judgement) -> Iterator[str]:
     for flag in asked.flags.dropped:
         yield f"{flag} is given twice, and the last one counts"
     block = asked.setup.speculative.get(BLOCK)
+    gpu = asked.setup.gpu
+    if question.gpu == gpus.AUTO and gpu is not None and gpu.platform == "cpu":
+        yield "no --gpu: answered for this machine's CPU, for which the vLLM here is built"
     fixed = isinstance(block, dict) and block.get("on_unsupported") == "fixed_k"
     if fixed and judgement.verdict is Verdict.NO:
         rest = not_of_adaptive(judgement.reasons)

@@ -154,6 +154,7 @@ class Setup:
         vllm: the version whose rules hold.
         patched: whether its adaptive-verification seams are those of this package's series, so
             that the selector prefers a backend that suffices.
+        vllm_is_known: whether it is that version; else it is taken for it.
         target, draft: the models.
         gpu: None where it cannot be seen.
         speculative: the whole ``--speculative-config``, keys with underscores.
@@ -197,6 +198,7 @@ class Setup:
     features: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     where: Mapping[str, str] = field(default_factory=dict)
+    vllm_is_known: bool = True
 
     @property
     def max_query_len(self) -> int:

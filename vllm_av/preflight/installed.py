@@ -3,10 +3,14 @@
 Rule: nothing of vllm is imported; whether it is patched is what ``vllm-av patch status`` says.
 """
 
+import re
 from dataclasses import dataclass
 
 from vllm_av.drafters import SUPPORTED
 from vllm_av.errors import CheckError, Code, VllmAvError
+
+_TAG = re.compile(r"vllm-openai[\w.-]*:v?(\d+(?:\.\d+)+\w*)(?:-[\w.-]*)?(?:@.*)?$")
+_OFFICIAL = re.compile(r"(docker\.io/)?vllm/vllm-openai")
 
 
 @dataclass(frozen=True)
@@ -19,12 +23,14 @@ class Installed:
             granted.
         here: whether it is this interpreter's.
         known: what is known of it, for people.
+        sure: whether it is known at all; else it is taken for this version.
     """
 
     version: str
     patched: bool
     here: bool
     known: str
+    sure: bool = True
 
 
 def installed(named: str | None = None) -> Installed:
@@ -52,6 +58,20 @@ def installed(named: str | None = None) -> Installed:
     patched = is_patched(state)
     words = "patched" if patched else "not patched"
     return Installed(version, patched, True, f"vLLM {version} here, {words}")
+
+
+def in_image(image: str | None) -> Installed:
+    """The vLLM in a container's image, by its tag.
+
+    Args:
+        image: of vLLM's name, None for any other.
+    """
+    tag = _TAG.search(image or "")
+    official = _OFFICIAL.match(image or "") is not None
+    version = tag[1] if tag else SUPPORTED[-1]
+    patched = "not patched" if official else "taken for patched"
+    known = f"vLLM {version} of the image" if tag else f"the image's, taken for vLLM {version}"
+    return Installed(version, not official, False, f"{known}, {patched}", bool(tag and official))
 
 
 def is_patched(state: str) -> bool:

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vllm_av.config.block import BLOCK
-from vllm_av.config.text import shown
+from vllm_av.config.text import printable, shown
 from vllm_av.config.whole import FLAG, key_meant, switched_on
 from vllm_av.errors import CheckError, Code
 from vllm_av.preflight.backend_names import backend_per_kind, cache_type, of_drafter, one_backend
 from vllm_av.preflight.backends import gpus
 from vllm_av.preflight.facts import Gpu, ModelFacts, Setup
-from vllm_av.preflight.flags import Flags, parse
+from vllm_av.preflight.flags import Container, Flags, Served, parse
 from vllm_av.preflight.graphs import NONE, Graphs, settle
-from vllm_av.preflight.installed import Installed, installed
+from vllm_av.preflight.installed import Installed, in_image, installed
 from vllm_av.preflight.model import read_draft, read_target
 from vllm_av.preflight.model_hooks import hooked, largest_graph, own_graphs
 from vllm_av.preflight.sizes import capture_size, sizes
@@ -68,6 +68,7 @@ class Question:
         environment: variables, of which those that matter are looked at.
         strict: whether a flag that is given twice is a mistake; of a server that runs the last one
             counts.
+        container: in what the server is started, where that is not this environment.
     """
 
     args: tuple[str, ...]
@@ -75,10 +76,15 @@ class Question:
     vllm: str | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     strict: bool = True
+    container: Container | None = None
 
-    def with_environment(self, variables: Mapping[str, str]) -> "Question":
-        """The same with variables that a command line sets."""
-        return replace(self, environment={**self.environment, **variables})
+    def started_by(self, served: Served) -> "Question":
+        """The same with the variables of a command line; a container has no others."""
+        kept = self.environment
+        if served.container is not None:
+            kept = {name: kept[name] for name in served.container.passed if name in kept}
+        environment = {**kept, **served.environment}
+        return replace(self, environment=environment, container=served.container)
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,11 @@ def ask(question: Question) -> Asked:
         CheckError: it is wrong.
     """
     flags = parse(question.args, strict=question.strict)
+    container = question.container
     vllm = installed(question.vllm)
+    if container is not None:
+        flags = replace(flags, not_looked_at=(*container.not_looked_at, *flags.not_looked_at))
+        vllm = in_image(container.image) if question.vllm is None else replace(vllm, here=False)
     environment = that_matter(question.environment)
     spec = as_vllm_reads(_speculative(flags), vllm.version)
     of_drafter(spec, vllm.version)
@@ -111,7 +121,7 @@ def ask(question: Question) -> Asked:
             fix="write it first, or after --model",
         )
     executor = _executor(flags)
-    gpu = None if executor == "ray" and question.gpu == gpus.AUTO else gpus.gpu(question.gpu)
+    gpu = None if executor == "ray" and question.gpu == gpus.AUTO else _gpu(question, vllm)
     target = read_target(
         name,
         overrides=flags.get("hf_overrides"),
@@ -161,9 +171,18 @@ def ask(question: Question) -> Asked:
         runner=_runner(environment),
         features=_features(flags, graphs),
         environment=environment,
-        where=_where(flags, graphs, gpu, environment),
+        where=_where(flags, graphs, gpu, environment) | _image(question),
+        vllm_is_known=vllm.sure,
     )
     return Asked(flags, vllm, graphs, hooked(setup))
+
+
+def _gpu(question: Question, vllm: Installed) -> Gpu | None:
+    """That a vLLM here is built for the CPU says nothing of another vLLM."""
+    found = gpus.gpu(question.gpu)
+    if question.gpu == gpus.AUTO and not vllm.here and found is not None:
+        return gpus.visible() if found.platform == "cpu" else found
+    return found
 
 
 def _on(target: ModelFacts, gpu: Gpu | None, dtype: str | None) -> ModelFacts:
@@ -274,6 +293,12 @@ def _features(flags: Flags, graphs: Graphs) -> dict[str, Any]:
         found["cudagraph_mode_because"] = graphs.why
     found["compilation_mode"] = graphs.compilation
     return found
+
+
+def _image(question: Question) -> dict[str, str]:
+    if question.container is None or question.vllm is not None:
+        return {}
+    return {"vllm": printable(question.container.image or "the container", 120)}
 
 
 def _where(

@@ -164,6 +164,15 @@ def test_the_line_of_a_container_and_one_between_quotes(run: Run, pair: list[str
     assert run("--gpu", "h100", shlex.join(line)) == (1, out, "")
 
 
+def test_json_between_quotes_is_honoured(run: Run, pair: list[str]) -> None:
+    line = shlex.join(["vllm", "serve", *pair, *FEW[:2]])
+    code, out, _ = run("--gpu", "h100", f"{line} --json")
+    assert (code, json.loads(out)["verdict"]) == (0, "yes")
+    code, out, err = run("--gpu", "h100", f"{line} --json --enable-lorra")
+    assert (code, err) == (2, "")
+    assert json.loads(out)["error"]["code"] == "AV-QUESTION-FLAG"
+
+
 @pytest.mark.parametrize(
     "option", [("--gpu", "h100"), ("--capabilities", "table"), ("--vllm-version", "0.33.0")]
 )

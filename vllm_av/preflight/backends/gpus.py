@@ -4,7 +4,6 @@ Rule: a name that is not known is a mistake, never a guess; this machine's own G
 torch.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -45,6 +44,13 @@ ROCM: Mapping[str, tuple[str, ...]] = {
 }
 """Target of AMD's compiler -> what it is sold as."""
 
+OLD: Mapping[str, str] = {
+    **dict.fromkeys(("v100", "titanv", "7.0", "70", "sm70"), "sm70"),
+    **dict.fromkeys(("p4", "p40", "gtx1080", "gtx1080ti", "6.1", "61", "sm61"), "sm61"),
+    **dict.fromkeys(("p100", "6.0", "60", "sm60"), "sm60"),
+}
+"""Name -> what vLLM has no kernels for any more."""
+
 OTHERS: Mapping[str, str] = {"cpu": "cpu", "xpu": "xpu"}
 """Name -> platform, where vLLM looks at no capability."""
 
@@ -62,12 +68,21 @@ def gpu(name: str) -> Gpu | None:
         # It needs pydantic, and the doctor, which uses this module, works without.
         from vllm_av.config.text import shown
 
-        near = difflib.get_close_matches(_plain(name), names(), 1)
+        if (old := OLD.get(_plain(name))) is not None:
+            raise CheckError(
+                Code.QUESTION_GPU,
+                f"--gpu {shown(name)} is {old}",
+                "sm75 and newer of NVIDIA's",
+                f"name another GPU: {old} is not supported by vLLM",
+            )
+        near = _near(_plain(name))
         raise CheckError(
             Code.QUESTION_GPU,
             f"--gpu {shown(name)} is not known",
             f"auto, {', '.join(sorted(targets(), key=_order))}, or a name such as h200, rtx5090",
-            f"write --gpu {near[0]}" if near else "write what it is: sm and its compute capability",
+            f"write --gpu {' or '.join(near)}"
+            if near
+            else "write what it is: sm and its compute capability",
         )
     return found
 
@@ -122,6 +137,11 @@ def here(environ: Mapping[str, str] = os.environ) -> Gpu | None:
     return Gpu("cpu", "cpu", 0, 0) if vllm_is_cpu() else of_devices(look().gpus, environ)
 
 
+def visible(environ: Mapping[str, str] = os.environ) -> Gpu | None:
+    """What another vLLM than the one here would run on, if it is built for it."""
+    return of_devices(look().gpus, environ)
+
+
 def of_devices(found: Sequence[Seen], environ: Mapping[str, str]) -> Gpu | None:
     """The one of a machine's devices that vLLM asks: its first, which a variable may choose."""
 
@@ -160,8 +180,34 @@ def of_amd(name: str) -> Gpu | None:
     return named(target)
 
 
+_FORM = re.compile(
+    r"\d+gb?|hbm\d*e?|sxm\d*|pcie|nvl\d*|hgx|tesla|generation|server|workstation|edition"
+)
+"""Words of a name that tell neither platform nor capability: memory, and how it is built in."""
+
+
+def _near(plain: str) -> list[str]:
+    """What a name that is not known may be: what it begins, the longest that begins it, a slip."""
+    known = names()
+    begun = [each for each in known if plain and each.startswith(plain)]
+    begins = sorted((each for each in known if plain.startswith(each)), key=len)[-1:]
+    slips = [each for each in known if _one_off(plain, each)]
+    return list(dict.fromkeys((*begins, *slips, *begun)))[:4]
+
+
+def _one_off(first: str, second: str) -> bool:
+    """Whether one character is another, too many or missing."""
+    short, long = sorted((first, second), key=len)
+    if len(long) - len(short) > 1 or len(short) < 3:
+        return False
+    pairs = enumerate(zip(short, long, strict=False))
+    same = next((n for n, (a, b) in pairs if a != b), len(short))
+    return short[same + (len(short) == len(long)) :] == long[same + 1 :]
+
+
 def _plain(name: str) -> str:
-    plain = re.sub(r"[\s_-]+", "", name.lower())
+    words = (word for word in re.split(r"[\s_-]+", name.lower()) if not _FORM.fullmatch(word))
+    plain = "".join(words)
     return re.sub(r"nvidia|geforce|radeon|instinct|amd", "", plain)
 
 

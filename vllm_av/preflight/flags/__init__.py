@@ -14,14 +14,23 @@ from typing import Any
 
 from vllm_av.config.text import printable
 from vllm_av.errors import CheckError, Code
-from vllm_av.preflight.flags.command import Served, serve_arguments
+from vllm_av.preflight.flags.command import Container, Served, serve_arguments
 from vllm_av.preflight.flags.file import file_words
 from vllm_av.preflight.flags.keys import check_keys, without_nulls
-from vllm_av.preflight.flags.pasted import pasted
+from vllm_av.preflight.flags.pasted import asks_for_json, pasted
 from vllm_av.preflight.flags.values import LOOKED_AT, OBJECTS, read
 from vllm_av.preflight.flags.words import Given, givens
 
-__all__ = ["Flags", "Given", "Served", "parse", "pasted", "serve_arguments"]
+__all__ = [
+    "Container",
+    "Flags",
+    "Given",
+    "Served",
+    "asks_for_json",
+    "parse",
+    "pasted",
+    "serve_arguments",
+]
 
 _SPEC = "speculative-config"
 _SPEC_PARTS = {

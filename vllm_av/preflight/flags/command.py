@@ -18,11 +18,27 @@ _MODULES = {
 
 
 @dataclass(frozen=True)
+class Container:
+    """In what a command line starts the server, away from this environment.
+
+    Args:
+        image: of vLLM's name, as it was written; None where none is seen.
+        passed: variables that it hands on from the environment here, if they are set.
+        not_looked_at: flags whose files may set others.
+    """
+
+    image: str | None
+    passed: tuple[str, ...] = ()
+    not_looked_at: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Served:
-    """The flags of a server, and the variables that its command line sets."""
+    """The flags of a server, the variables that its command line sets, and its container."""
 
     args: tuple[str, ...]
     environment: Mapping[str, str]
+    container: Container | None = None
 
 
 def serve_arguments(argv: Sequence[str]) -> Served | None:

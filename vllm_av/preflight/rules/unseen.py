@@ -52,13 +52,24 @@ def model(setup: Setup) -> Iterator[Reason]:
 
 def version(setup: Setup) -> Iterator[Reason]:
     """Rules and tables are of a version."""
+    here = "the installed vLLM"
     if setup.vllm not in SUPPORTED:
         yield unknown(
             ReasonCode.VERSION,
             asked=f"vLLM {setup.vllm}",
             found=f"this package knows the rules of {' and '.join(SUPPORTED)}",
-            where="the installed vLLM",
+            where=setup.place("vllm", here),
             fix=f"install one of these, or ask about one: --vllm-version {SUPPORTED[-1]}",
+        )
+    elif not setup.vllm_is_known:
+        yield unknown(
+            ReasonCode.VERSION,
+            asked="the vLLM of an image",
+            found=f"it is taken for {setup.vllm}; the image may hold another one, and an official "
+            "one is not patched",
+            where=setup.place("vllm", here),
+            fix="build an image in which `vllm-av patch apply` was run, and name its vLLM: "
+            f"--vllm-version {setup.vllm}",
         )
     elif not setup.patched and setup.speculative.get(BLOCK) is None:
         yield caution(
@@ -66,8 +77,11 @@ def version(setup: Setup) -> Iterator[Reason]:
             asked=f"vLLM {setup.vllm} as it was released",
             found="it is not patched: its own estimator, its selector that looks at half of the "
             "conditions, and its refusals one at a time",
-            where="the installed vLLM",
-            fix="run `vllm-av patch apply`",
+            where=setup.place("vllm", here),
+            fix="run `vllm-av patch apply`"
+            if setup.place("vllm", here) == here
+            else "build an image in which `vllm-av patch apply` was run, and name its vLLM: "
+            f"--vllm-version {setup.vllm}",
         )
 
 

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from vllm_av.errors import CheckError, Code
-from vllm_av.preflight.flags import pasted
+from vllm_av.preflight.flags import Container, asks_for_json, pasted
 
 SPEC = '{"method": "eagle", "model": "a b"}'
 TAIL = ("m", "-sc", SPEC, "-tp", "2")
@@ -47,6 +47,41 @@ def test_what_stands_before_the_server_is_taken_off(line: str, environment: dict
 def test_several_variables_of_a_container() -> None:
     line = "docker run -e A=1 --env B=x=y -e HF_TOKEN --env=C= -eD=2 vllm/vllm-openai m"
     assert pasted(line.split()).environment == {"A": "1", "B": "x=y", "C": "", "D": "2"}
+
+
+def test_a_container_has_the_variables_that_it_is_handed() -> None:
+    line = "A=1 docker run -e A -e B --env=C -eD=2 --env-file f vllm/vllm-openai:v0.33.0 m"
+    found = pasted(line.split())
+    assert found.environment == {"A": "1", "D": "2"}
+    assert found.container == Container("vllm/vllm-openai:v0.33.0", ("B", "C"), ("--env-file",))
+    assert pasted(shlex.split("docker run -it own/image vllm serve m")).container == Container(None)
+    assert pasted(["A=1", "vllm", "serve", "m"]).container is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        shlex.split("docker run --entrypoint bash vllm/vllm-openai -c 'vllm serve m -tp 2'"),
+        ["docker run --entrypoint bash vllm/vllm-openai -c 'A=1; vllm serve m -tp 2 > log'"],
+        ['docker run --entrypoint bash vllm/vllm-openai -lc "exec vllm serve m -tp 2"'],
+    ],
+)
+def test_a_line_for_the_shell_of_a_container_is_read(words: list[str]) -> None:
+    found = pasted(words)
+    assert found.args == ("m", "-tp", "2")
+    assert found.container == Container("vllm/vllm-openai")
+
+
+def test_what_a_shell_of_a_container_runs_is_to_be_pasted() -> None:
+    with pytest.raises(CheckError, match="paste what follows -c"):
+        pasted(shlex.split("docker run --entrypoint bash vllm/vllm-openai -c ./serve.sh"))
+
+
+def test_json_within_quotes_is_the_checks() -> None:
+    assert pasted(["vllm serve m --json -tp 2"]).args == ("m", "-tp", "2")
+    assert asks_for_json(["vllm serve m --json -tp 2"])
+    assert not asks_for_json(["vllm serve m -tp 2; jq --json"])
+    assert not asks_for_json(["vllm serve m -sc '{"])
 
 
 @pytest.mark.parametrize(
