@@ -34,6 +34,15 @@ from vllm_av.preflight.facts import Gpu
         ("b300", "cuda", 10, 3),
         ("NVIDIA GeForce RTX 5090", "cuda", 12, 0),
         ("RTX PRO 6000", "cuda", 12, 0),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "cuda", 12, 0),
+        ("NVIDIA H100 80GB HBM3", "cuda", 9, 0),
+        ("NVIDIA A100-SXM4-80GB", "cuda", 8, 0),
+        ("a100-80gb", "cuda", 8, 0),
+        ("h100-pcie", "cuda", 9, 0),
+        ("H100 NVL", "cuda", 9, 0),
+        ("GH200 144G HBM3e", "cuda", 9, 0),
+        ("Tesla T4", "cuda", 7, 5),
+        ("RTX 6000 Ada Generation", "cuda", 8, 9),
         ("mi300x", "rocm", 9, 4),
         ("gfx950", "rocm", 9, 5),
         ("gfx1100", "rocm", 11, 0),
@@ -66,6 +75,29 @@ def test_what_is_no_gpu_is_told_with_the_names_that_are(name: str) -> None:
 def test_a_slip_is_answered_with_the_nearest_name() -> None:
     with pytest.raises(CheckError, match="write --gpu rtx5090"):
         gpu("rtx5O90")
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("rtx6000", "write --gpu rtxa6000 or rtx6000ada"),
+        ("a100x", "write --gpu a100"),
+        ("h10", "write --gpu a10 or h100 or h20"),
+        ("mi300", "write --gpu mi300a or mi300x"),
+        ("q9999", "write what it is: sm and its compute capability"),
+        ("80GB", "write what it is: sm and its compute capability"),
+    ],
+)
+def test_only_what_a_name_begins_or_misses_by_one_is_proposed(name: str, fix: str) -> None:
+    with pytest.raises(CheckError) as error:
+        gpu(name)
+    assert error.value.fix == fix
+
+
+@pytest.mark.parametrize("name", ["v100", "Tesla V100-SXM2-32GB", "sm_70", "7.0"])
+def test_a_gpu_that_is_too_old_is_told_so(name: str) -> None:
+    with pytest.raises(CheckError, match="sm70 is not supported by vLLM"):
+        gpu(name)
 
 
 def test_rocm_capabilities_are_hips() -> None:
