@@ -5,14 +5,13 @@ that the words are its own.
 """
 
 import json
-import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.contract.vllm_source import ROOT, tree_of
+from tests.contract.vllm_source import ROOT, plain_environment, tree_of
 
 WORKER = "tests.contract.config_worker"
 """Not imported here: it imports torch."""
@@ -64,7 +63,7 @@ def ask(
     """
     python = tree_of(version).parents[3] / "bin/python"
     environ = {
-        **os.environ,
+        **plain_environment(),
         "VLLM_PLUGINS": "",
         "VLLM_CACHE_ROOT": str(cache),
         "VLLM_LOGGING_LEVEL": "ERROR",

@@ -1,14 +1,13 @@
 """By vLLM's own classes the whole check gives the answer that it gives by the table."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.contract.vllm_source import tree_of
+from tests.contract.vllm_source import plain_environment, tree_of
 from tests.unit.preflight.rules.checkpoints import write
 from vllm_av.drafters import SUPPORTED
 
@@ -28,7 +27,7 @@ def test_both_ways_give_one_answer(name: str, version: str, tmp_path: Path) -> N
         "enable_adaptive_verification": True,
     }
     gpu, *more = ARGS[name]
-    target = write(tmp_path, "gemma-3-1b" if not more else "llama-3.1-8b")
+    target = write(tmp_path, "command-r7b" if not more else "llama-3.1-8b")
     args = [target, "--speculative-config", json.dumps(spec), "--gpu", gpu, *more]
     asked, table = (_check(version, args, way) for way in ("auto", "table"))
     assert asked["capabilities"] == "the installed vLLM's own classes"
@@ -56,7 +55,7 @@ def _check(version: str, args: list[str], way: str) -> dict[str, Any]:
         [program, "check", "--capabilities", way, *args, "--json"],
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**plain_environment(), "OMP_NUM_THREADS": "1"},
         timeout=120,
         check=False,
     )

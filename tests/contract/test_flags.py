@@ -1,14 +1,13 @@
 """The flags of ``vllm serve`` that this package knows are those of the supported vLLMs."""
 
 import json
-import os
 import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.contract.vllm_source import tree_of
+from tests.contract.vllm_source import plain_environment, tree_of
 from vllm_av.drafters import SUPPORTED
 from vllm_av.preflight.flags import parse
 from vllm_av.preflight.flags.known import LISTS, OPTIONAL, PLAIN, SHORT, SWITCHES, VALUES
@@ -40,7 +39,7 @@ def flags(version: str) -> list[tuple[list[str], str, object]]:
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, **quiet},
+        env={**plain_environment(), **quiet},
         timeout=120,
     )
     found: list[tuple[list[str], str, object]] = json.loads(done.stdout.splitlines()[-1])

@@ -1,7 +1,6 @@
 """What backends' constructors refuse, against the constructors of each supported vLLM."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from tests.contract import limits_worker
 from tests.contract.test_model_sources import code, modules
-from tests.contract.vllm_source import tree_of
+from tests.contract.vllm_source import plain_environment, tree_of
 from tests.unit.preflight.backends.setups import group, setup
 from vllm_av.drafters import SUPPORTED
 from vllm_av.preflight.backends.rows import bars
@@ -32,7 +31,7 @@ def constructed(version: str, on: str) -> list[tuple[str, str, str, str | None]]
         text=True,
         cwd=Path(__file__).parents[2],
         env={
-            **os.environ,
+            **plain_environment(),
             "VLLM_PLUGINS": "",
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "VLLM_LOGGING_LEVEL": "CRITICAL",

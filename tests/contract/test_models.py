@@ -1,7 +1,6 @@
 """What this package reads out of a config, against what each supported vLLM makes of it."""
 
 import json
-import os
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.contract import model_worker
-from tests.contract.vllm_source import tree_of
+from tests.contract.vllm_source import plain_environment, tree_of
 from vllm_av.drafters import SUPPORTED, drafter_type
 from vllm_av.errors import CheckError
 from vllm_av.preflight.facts import LayerGroup, LayerKind
@@ -161,7 +160,7 @@ def said(
         capture_output=True,
         text=True,
         env={
-            **os.environ,
+            **plain_environment(),
             "VLLM_PLUGINS": "",
             "VLLM_CACHE_ROOT": str(folder / "cache"),
             "VLLM_LOGGING_LEVEL": "CRITICAL",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract import flashinfer_python, stand_in_worker
-from tests.contract.vllm_source import ROOT, tree_of
+from tests.contract.vllm_source import ROOT, plain_environment, tree_of
 
 MODELS = (
     "llama-3.1-8b",
@@ -36,7 +36,7 @@ FLAGS: list[list[str]] = [[], ["--kv-cache-dtype", "fp8"], ["--block-size", "64"
 def test_the_classes_say_the_same_of_a_real_config(version: str, gpu: str, tmp_path: Path) -> None:
     models = {name: str(ROOT / "tests/configs" / name) for name in MODELS}
     environ = {
-        **os.environ,
+        **plain_environment(),
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(flashinfer_python.folder()))),
         "VLLM_PLUGINS": "",
         "VLLM_CACHE_ROOT": str(tmp_path),

@@ -5,6 +5,7 @@ A class and its bases are followed through their import statements, its methods 
 
 import ast
 import builtins
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -15,6 +16,11 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 SPECULATORS = "v1/worker/gpu/spec_decode/__init__.py"
 CONFIG = "config/speculative.py"
+
+
+def plain_environment() -> dict[str, str]:
+    """This process's variables but for vLLM's, which tests of the engine beside it may have set."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
 
 
 def tree_of(version: str) -> Path:

@@ -17,7 +17,7 @@ from tests.engine.sampling import (
     tiny_engine,
 )
 from tests.packages import EXAMPLES, expose, python_path
-from vllm_av.errors import ScorerError
+from vllm_av.errors import RefusedError, ScorerError
 
 PROMPTS = [[n % 8, 3 * n % 8, 5] for n in range(4)]
 
@@ -72,10 +72,11 @@ def test_a_lossy_one_is_refused(random_pair: tuple[str, str]) -> None:
 
 
 def test_a_head_that_the_checkpoint_lacks_is_refused(headless: tuple[str, str]) -> None:
-    block = {"scorer": "confidence_head"}
-    line = refusal(lambda: tiny_engine(headless, "dspark", block=block))
-    head = "needs a confidence head, and the drafter's checkpoint has no confidence head"
-    assert line.startswith(f"[AV-SCORER-NEEDS] the scorer 'confidence_head' {head}")
+    with pytest.raises(RefusedError) as caught:
+        tiny_engine(headless, "dspark", block={"scorer": "confidence_head"})
+    (reason,) = caught.value.reasons
+    assert "[AV-CHECK-SCORER] the scorer confidence_head " in reason
+    assert ": the checkpoint holds none " in reason
 
 
 @pytest.mark.usefixtures("importable")
