@@ -9,6 +9,7 @@ import pytest
 
 from vllm_av import errors
 from vllm_av.errors import Code, DemoError, KernelError, PatchError, SetupError, VllmAvError
+from vllm_av.preflight.reasons import ReasonCode
 
 ROOT = Path(errors.__file__).parents[1]
 
@@ -66,4 +67,4 @@ def test_every_code_is_raised_somewhere(code: Code) -> None:
 
 def test_the_readme_names_no_code_that_does_not_exist() -> None:
     named = set(re.findall(r"AV(?:-[A-Z0-9]+)+", (ROOT / "README.md").read_text()))
-    assert named <= set(Code)
+    assert named <= {*Code, *ReasonCode}
