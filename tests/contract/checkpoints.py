@@ -1,6 +1,7 @@
 """Targets and drafters as a check sees them: a ``config.json`` and a list of tensors, no weights.
 
-The values are those that the models were published with; drafters of SmolLM2 are the carried ones.
+The configs stand for published models, written down and not fetched; drafters of SmolLM2 are the
+carried ones.
 """
 
 import json

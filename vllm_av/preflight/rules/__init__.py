@@ -30,7 +30,7 @@ from vllm_av.preflight.rules.flashinfer import flashinfer as about_flashinfer
 from vllm_av.preflight.rules.layers import layers
 from vllm_av.preflight.rules.scorer import Scorer
 
-__all__ = ["Judgement", "Scorer", "judge", "reasons"]
+__all__ = ["Judgement", "Scorer", "judge"]
 
 _RULES = (
     *runner.RULES,
@@ -84,11 +84,6 @@ def judge(
     found = list(_all(setup, answers, flashinfer))
     found.sort(key=lambda reason: _ORDER.index(reason.weight))  # stable: the rules' order stays
     return Judgement(tuple(found), answers, scorer.scorer(setup))
-
-
-def reasons(setup: Setup, capabilities: Capabilities | None) -> tuple[Reason, ...]:
-    """The reasons alone."""
-    return judge(setup, capabilities).reasons
 
 
 def _all(

@@ -1,6 +1,6 @@
 """Folders of models as the check reads them: ``config.json`` and a list of tensors, no weights.
 
-The configs are those of ``tests/configs``, as the models were published with them.
+The configs are those of ``tests/configs``: published models, by their values, not their files.
 """
 
 import json
