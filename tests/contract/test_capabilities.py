@@ -31,11 +31,12 @@ from vllm_av.preflight.facts import LayerGroup, LayerKind, Setup
 Question = tuple[Setup, Sequence[LayerGroup]]
 
 OFTEN = [
-    *(("0.33.0", on) for on in ("sm80", "sm90", "sm100", "sm120")),
-    *(("0.32.0", on) for on in ("sm90", "sm100")),
+    *(("0.33.0", on) for on in ("sm90", "sm100", "sm120")),
+    ("0.32.0", "sm90"),
 ]
 RARELY = [
-    *(("0.32.0", on) for on in ("sm80", "sm120")),
+    ("0.33.0", "sm80"),
+    *(("0.32.0", on) for on in ("sm80", "sm100", "sm120")),
     *(
         (version, on)
         for version in VERSIONS

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.vllm_source import plain_environment, tree_of
+from tests.contract.vllm_source import NEWEST_OFTEN, plain_environment, tree_of
 from tests.unit.preflight.rules.checkpoints import write
-from vllm_av.drafters import SUPPORTED
 
 ARGS = {
     "a backend that is refused": ("rtx5090", "--attention-backend", "FLASH_ATTN"),
@@ -17,7 +16,7 @@ ARGS = {
 }
 
 
-@pytest.mark.parametrize("version", SUPPORTED)
+@pytest.mark.parametrize("version", NEWEST_OFTEN)
 @pytest.mark.parametrize("name", ARGS)
 def test_both_ways_give_one_answer(name: str, version: str, tmp_path: Path) -> None:
     spec = {

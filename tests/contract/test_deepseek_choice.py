@@ -6,8 +6,9 @@ of vLLM has, and run with the names of vLLM's enum for its members.
 
 import ast
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,8 +47,8 @@ class Stand:
         return self.available
 
 
-def function(path: Path, name: str, **names: Any) -> Any:
-    """A function of vLLM's, with what it looks up."""
+@cache
+def _compiled(path: Path, name: str) -> CodeType:
     found = next(
         node
         for node in ast.parse(path.read_text()).body
@@ -56,7 +57,12 @@ def function(path: Path, name: str, **names: Any) -> Any:
     found.returns = None
     for each in found.args.args:
         each.annotation = None
-    exec(compile(ast.Module([found], []), str(path), "exec"), names)
+    return compile(ast.Module([found], []), str(path), "exec")
+
+
+def function(path: Path, name: str, **names: Any) -> Any:
+    """A function of vLLM's, with what it looks up."""
+    exec(_compiled(path, name), names)
     return names[name]
 
 

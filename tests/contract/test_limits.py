@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract import limits_worker
 from tests.contract.test_model_sources import code, modules
-from tests.contract.vllm_source import plain_environment, tree_of
+from tests.contract.vllm_source import NEWEST_OFTEN, plain_environment, tree_of
 from tests.unit.preflight.backends.setups import group, setup
 from vllm_av.drafters import SUPPORTED
 from vllm_av.preflight.backends.rows import bars
@@ -44,7 +44,7 @@ def constructed(version: str, on: str) -> list[tuple[str, str, str, str | None]]
     return [tuple(each) for each in json.loads(done.stdout)]
 
 
-@pytest.mark.parametrize("version", SUPPORTED)
+@pytest.mark.parametrize("version", NEWEST_OFTEN)
 @pytest.mark.parametrize(
     "on", ["sm80", *(pytest.param(on, marks=pytest.mark.full) for on in ("sm75", "sm90", "sm100"))]
 )

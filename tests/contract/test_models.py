@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.contract import model_worker
-from tests.contract.vllm_source import plain_environment, tree_of
+from tests.contract.vllm_source import NEWEST_OFTEN, plain_environment, tree_of
 from vllm_av.drafters import SUPPORTED, drafter_type
 from vllm_av.errors import CheckError
 from vllm_av.preflight.facts import LayerGroup, LayerKind
@@ -133,7 +133,7 @@ def causal() -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module", params=SUPPORTED)
+@pytest.fixture(scope="module", params=NEWEST_OFTEN)
 def said(
     request: pytest.FixtureRequest,
     minimal: dict[str, Path],

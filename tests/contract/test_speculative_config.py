@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from tests.contract.configs import Case, ask
-from tests.contract.vllm_source import CONFIG, tree_of
+from tests.contract.vllm_source import CONFIG, NEWEST_OFTEN, tree_of
 from tests.unit.preflight.rules.checkpoints import write
 from vllm_av.config.block import BLOCK
 from vllm_av.drafters import SUPPORTED
@@ -136,7 +136,7 @@ CHANGES: tuple[tuple[str, object], ...] = (
 """Of a config that starts: a key, and what it is to be."""
 
 
-@pytest.mark.parametrize("version", SUPPORTED)
+@pytest.mark.parametrize("version", NEWEST_OFTEN)
 def test_what_vllm_refuses_is_refused_and_nothing_else(version: str, tmp_path: Path) -> None:
     model, draft = write(tmp_path, "llama-3.1-8b"), write(tmp_path, "llama-3-8b-eagle")
     config = json.loads((Path(draft) / "config.json").read_text())

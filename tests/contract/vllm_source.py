@@ -13,9 +13,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from vllm_av.drafters import SUPPORTED
+
 ROOT = Path(__file__).parents[2]
 SPECULATORS = "v1/worker/gpu/spec_decode/__init__.py"
 CONFIG = "config/speculative.py"
+
+NEWEST_OFTEN = [
+    *(pytest.param(version, marks=pytest.mark.full) for version in SUPPORTED[:-1]),
+    SUPPORTED[-1],
+]
+"""Every version, for tests that ask vLLM long; all but the newest only in ``make test-full``."""
 
 
 def plain_environment() -> dict[str, str]:
@@ -23,6 +33,7 @@ def plain_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
 
 
+@cache
 def tree_of(version: str) -> Path:
     """The package folder of that vLLM, in one of the environments that ``make test`` sets up."""
     for environment in (".venv", ".venv-033"):
