@@ -140,6 +140,12 @@ class _Fixed:
         capacities.zero_()
         capacities[first] = draft_budget
 
+    def load_cost_curves(self, capture_sizes: list[int]) -> None:
+        """None is known."""
+
+    def save_cost_curves(self, capture_sizes: list[int], curves: Any) -> None:
+        """Nor kept."""
+
 
 def test_a_registered_budget_policy_decides(
     random_pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch

@@ -49,6 +49,12 @@ class Policy(Protocol):
     ) -> None:
         """Split the budget, in place of ``capacities``."""
 
+    def load_cost_curves(self, capture_sizes: list[int]) -> Any:
+        """Costs that are known, so that none are profiled; else None."""
+
+    def save_cost_curves(self, capture_sizes: list[int], curves: Any) -> None:
+        """What was profiled."""
+
 
 class ExploringPolicy:
     """A policy, and some requests verified in full.
@@ -101,3 +107,11 @@ class ExploringPolicy:
             confidence_probs = confidence_probs.clone()
             confidence_probs[idx_mapping] = rows
         self._inner.assign(confidence_probs, idx_mapping, capacities, draft_budget)
+
+    def load_cost_curves(self, capture_sizes: list[int]) -> Any:
+        """What the inner policy knows."""
+        return self._inner.load_cost_curves(capture_sizes)
+
+    def save_cost_curves(self, capture_sizes: list[int], curves: Any) -> None:
+        """Tell the inner policy."""
+        self._inner.save_cost_curves(capture_sizes, curves)

@@ -13,8 +13,8 @@ _NEEDED = {
     # The interface alone would take a factory that nobody asks.
     "v1/worker/gpu/spec_decode/acceptance_scorer.py": b"def create_acceptance_scorer",
     "v1/worker/gpu/spec_decode/speculator.py": b"create_acceptance_scorer(",
-    "v1/worker/gpu/spec_decode/draft_budget.py": b"def set_draft_budget_policy_factory",
-    "v1/worker/gpu/spec_decode/adaptive_verification.py": b"get_draft_budget_policy_factory()",
+    "v1/worker/gpu/spec_decode/draft_budget.py": b"def load_cost_curves",
+    "v1/worker/gpu/spec_decode/adaptive_verification.py": b"policy.load_cost_curves(",
     "config/adaptive_verification_check.py": b"def register_adaptive_verification_checker",
     "config/vllm.py": b"check_adaptive_verification(self, blockers)",
     "model_executor/model_loader/base_loader.py": b"check_target_layers(vllm_config, model_config)",
