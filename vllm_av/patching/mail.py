@@ -136,7 +136,8 @@ def compose_head(message: str, date: datetime) -> bytes:
     title, _, body = message.strip().partition("\n")
     if not title.isascii():
         raise malformed(f"the title {title!r} is not plain ASCII")
-    lines = [f"From: {AUTHOR}", f"Date: {format_datetime(date)}", _folded(f"[PATCH] {title}")]
+    day = format_datetime(date).replace(", 0", ", ")  # git pads no day of the month
+    lines = [f"From: {AUTHOR}", f"Date: {day}", _folded(f"[PATCH] {title}")]
     if not body.isascii():
         lines += [
             "MIME-Version: 1.0",
