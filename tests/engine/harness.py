@@ -210,22 +210,22 @@ class Engine:
     @contextmanager
     def recorded(self) -> Iterator[list[Step]]:
         """The verifications that happen inside the block."""
-        manager, steps = self.manager, []
-        reallocate = manager.reallocate_drafts
+        steps: list[Step] = []
+        bonus = self.manager.num_bonus_tokens
+        prepare = self.runner.prepare_inputs
 
-        def wrapped(req_ids: list[str], idx_mapping: Any) -> Any:
-            drafts = manager._batch_budget[0]
-            scheduled = [drafts[req_id] for req_id in req_ids]
-            result = reallocate(req_ids, idx_mapping)
-            admitted = result[0].diff() - manager.num_bonus_tokens
-            steps.append(Step(scheduled, admitted.tolist()))
-            return result
+        def wrapped(scheduler_output: Any, *arguments: Any, **named: Any) -> Any:
+            batch = prepare(scheduler_output, *arguments, **named)
+            if scheduler_output.scheduled_spec_decode_tokens:
+                admitted = batch.cu_num_logits.diff() - bonus
+                steps.append(Step(batch.num_draft_tokens_per_req.tolist(), admitted.tolist()))
+            return batch
 
-        manager.reallocate_drafts = wrapped
+        self.runner.prepare_inputs = wrapped
         try:
             yield steps
         finally:
-            manager.reallocate_drafts = reallocate
+            self.runner.prepare_inputs = prepare
 
 
 @contextmanager
