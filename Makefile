@@ -29,7 +29,7 @@ PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 TESTS := $(wildcard $(addprefix tests/,unit contract kernels engine))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-033 demo drafters traces test test-033 test-full bench check lock clean
+.PHONY: help setup setup-033 demo drafters traces test test-033 test-full bench check wheel lock clean
 
 help:
 	@echo "make demo       set up, then run a real model in three arms and compare them (minutes);"
@@ -40,7 +40,8 @@ help:
 	@echo "make test-033   the engine tests on vLLM 0.33.0, set up as far as a CPU can run it"
 	@echo "make test-full  what make test leaves out for its length, after make traces"
 	@echo "make bench      the benchmarks"
-	@echo "make check      ruff and mypy"
+	@echo "make check      ruff, mypy, and the image's Dockerfile"
+	@echo "make wheel      the package's wheel, which ci/Dockerfile takes, in build/image"
 	@echo "make setup      only set up .venv"
 	@echo "make setup-033  only set up .venv and, from it, .venv-033"
 	@echo "make lock       resolve the dependencies anew and write requirements.lock"
@@ -73,6 +74,8 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/hadolint --failure-threshold style --trusted-registry docker.io ci/Dockerfile
+	$(BIN)/python -m ci.image.labels --check
 
 test: check setup-033
 	$(BIN)/pytest $(PARALLEL) $(TESTS)
@@ -87,6 +90,11 @@ test-full: traces
 
 bench: setup
 	$(BIN)/pytest tests/benchmarks --benchmark-columns=median,iqr,rounds --benchmark-sort=name
+
+# Alone in its folder: an image takes what is there.
+wheel: setup
+	rm -rf build/image
+	$(BIN)/python -m hatchling build -t wheel -d build/image
 
 lock: setup
 	$(BIN)/python -m ci.lock

@@ -42,6 +42,8 @@ class Goal:
     bytecode: dict[str, Snapshot | None]
     """Of pristine files: a revert gives it back."""
     wanted: dict[str, Snapshot | None]
+    at: datetime
+    """When: it is written down, and the files that are patched bear it."""
 
     def reached(self, tree: Tree) -> bool:
         """Is every file as it shall be?"""
@@ -94,7 +96,7 @@ class Goal:
             ),
             digest=self.series.digest,
             vllm_av=__version__,
-            applied_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            applied_at=self.at.isoformat(timespec="seconds"),
             changes=tuple(
                 Change(path=path, before=state(file), after=state(after.get(path)))
                 for path, file in before.items()
@@ -103,8 +105,13 @@ class Goal:
         )
 
 
-def goal_of(tree: Tree, series: Series, manifest: Manifest | None) -> Goal:
+def goal_of(
+    tree: Tree, series: Series, manifest: Manifest | None, at: datetime | None = None
+) -> Goal:
     """Apply a series in memory.
+
+    Args:
+        at: when; None: now.
 
     Raises:
         PatchError: AV-PATCH-NOT-PRISTINE, AV-PATCH-CONFLICT, AV-PATCH-STATE.
@@ -114,14 +121,15 @@ def goal_of(tree: Tree, series: Series, manifest: Manifest | None) -> Goal:
     files: Files = {path: file.content if file else None for path, file in pristine.items()}
     for patch in series.patches:
         files |= apply_patch(patch, files).after
-    now = time.time_ns()
+    at = at or datetime.now(UTC)
+    mtime_ns = int(at.timestamp() * 1e6) * 1000
 
     def patched(path: str, content: bytes | None) -> Snapshot | None:
         if content is None:
             return None
         old = pristine[path]
         mode = old.state.mode if old else modes[path] & 0o777
-        return Snapshot(FileState.of(content, mode, now), content)
+        return Snapshot(FileState.of(content, mode, mtime_ns), content)
 
     wanted = {path: patched(path, content) for path, content in files.items()}
     for path in [path for path in wanted if sum_of(wanted[path]) == sum_of(pristine[path])]:
@@ -130,8 +138,8 @@ def goal_of(tree: Tree, series: Series, manifest: Manifest | None) -> Goal:
     pristine[tree.record_path] = record
     bytecode = pristine_bytecode(tree, manifest, pristine)
     text = record.content + _record_lines(tree, pristine | bytecode, wanted, record.content)
-    wanted[tree.record_path] = Snapshot(FileState.of(text, record.state.mode, now), text)
-    return Goal(series, pristine, bytecode, wanted)
+    wanted[tree.record_path] = Snapshot(FileState.of(text, record.state.mode, mtime_ns), text)
+    return Goal(series, pristine, bytecode, wanted, at)
 
 
 def pristine_files(

@@ -6,6 +6,7 @@ wheel brought it nor as a series of ours left it is somebody's work: nothing is 
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
 from vllm_av.errors import Code, PatchError
@@ -74,8 +75,11 @@ def select(series: Series, tree: Tree, groups: Sequence[str] = ()) -> Series:
 
 
 @told()
-def apply(tree: Tree, series: Series) -> Outcome:
+def apply(tree: Tree, series: Series, at: datetime | None = None) -> Outcome:
     """Bring the tree to the state of ``series``, from pristine or from another state of ours.
+
+    Args:
+        at: when that is; None: now. An image that shall be made again byte for byte names it.
 
     Raises:
         PatchError: AV-PATCH-CONFLICT, -NOT-PRISTINE, -DRIFT, -IN-USE, -BUSY, -WRITE, or -STATE;
@@ -85,7 +89,7 @@ def apply(tree: Tree, series: Series) -> Outcome:
     with locked(tree.site):
         notes = _mend(tree, "apply")
         manifest = load_manifest(tree)
-        goal = goal_of(tree, series, manifest)
+        goal = goal_of(tree, series, manifest, at)
         files = tuple(path for path in goal.wanted if path != tree.record_path)
         if manifest and manifest.digest == series.digest and goal.reached(tree):
             return Outcome("already applied", names, files, notes)

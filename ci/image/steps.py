@@ -1,0 +1,152 @@
+"""The steps of an image in their order, and the way back.
+
+Rule: all or nothing. What a failed run has put into the image it takes out again; where even that
+fails, it says so.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ci.image.base import Base, find_base, refuse_unmet
+from ci.image.refusal import Refusal, not_written
+from ci.image.targets import Target
+from ci.image.wheel import own, place, read_wheel, remove
+
+Undo = list[tuple[str, Callable[[], object]]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One image to make.
+
+    Args:
+        root: where the image's files are; ``/`` in a build.
+        reference: of the base image.
+        wheels: the folder that holds the wheel.
+        dockerfile: the text that is built.
+    """
+
+    root: Path
+    target: Target
+    reference: str
+    wheels: Path
+    dockerfile: str
+
+
+def build(job: Job, environ: dict[str, str]) -> list[str]:
+    """Make the image's files; what was done, for people.
+
+    Raises:
+        Refusal: and vllm_av's own errors; the image is then as it was, or the text says what it is.
+    """
+    at = created(environ)
+    is_ours = job.root.resolve() == Path("/")
+    base = find_base(job.root, job.target, sys.version_info[:2] if is_ours else None)
+    wheel = read_wheel(job.wheels)
+    refuse_unmet(base, wheel.metadata, job.target)
+    mtime = int(at.timestamp())
+    undo: Undo = []
+    with _all_or_nothing(undo):
+        placed, made = place(wheel, base, mtime)
+        undo.append((f"vllm_av in {base.site}", lambda: remove(made)))
+        # From here on vllm_av is there, the one of the image and no other.
+        sys.path.insert(0, str(base.site))
+        _refuse_another(base)
+        from ci.image import labels, manifest, sbom, series
+        from vllm_av.patching.install import revert
+
+        labels.refuse_stale(job.target, job.dockerfile)
+        applied = series.apply_series(base, job.target, at)
+        if applied.done == "applied":
+            undo.append((f"the patches in {base.site}", lambda: revert(applied.tree)))
+        for path in sorted(applied.tree.state.rglob("*")):
+            os.utime(path, (mtime, mtime))
+        series.refuse_unless_applied(base)
+        folder = base.root / labels.FOLDER.strip("/")
+        document = manifest.manifest(base, job.reference, wheel, applied, at)
+        files = {
+            labels.MANIFEST: manifest.rendered(document),
+            labels.SBOM: manifest.rendered(sbom.sbom(document, job.target)),
+        }
+        if not folder.exists():
+            undo.append((str(folder), lambda: remove([folder])))
+        _write(folder, files, base, mtime)
+    patches = f"{len(applied.series.patches)} patches of {', '.join(applied.series.groups)}"
+    return [
+        f"vllm_av {wheel.version}: {placed} in {base.site}",
+        f"{base.dist} {base.version}: {patches}: {applied.done}",
+        f"{folder}: {', '.join(files)}",
+    ]
+
+
+def created(environ: dict[str, str]) -> datetime:
+    """When: ``SOURCE_DATE_EPOCH``, or now.
+
+    Raises:
+        Refusal: AV-IMAGE-BASE, on anything but seconds since 1970.
+    """
+    said = environ.get("SOURCE_DATE_EPOCH", "")
+    if not said:
+        return datetime.now(UTC).replace(microsecond=0)
+    try:
+        return datetime.fromtimestamp(int(said), UTC)
+    except (ValueError, OverflowError, OSError):
+        raise Refusal(
+            "AV-IMAGE-BASE",
+            f"SOURCE_DATE_EPOCH is {said!r}",
+            "seconds since 1970, a whole number",
+            "correct it, or leave it away for now",
+        ) from None
+
+
+@contextmanager
+def _all_or_nothing(undo: Undo) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        left = []
+        for what, take_back in reversed(undo):
+            try:
+                take_back()
+            except Exception as another:
+                left.append(f"{what} ({another})")
+        if left:
+            raise Refusal(
+                "AV-IMAGE-WRITE",
+                f"{error}; and these could not be taken back: {'; '.join(left)}",
+                "an image whose own user may write its packages, and room for them",
+                "throw this image away, mend that, and build again",
+            ) from error
+        if isinstance(error, OSError):
+            raise not_written(error, "the image is as it was") from error
+        raise
+
+
+def _refuse_another(base: Base) -> None:
+    import vllm_av
+
+    if Path(vllm_av.__file__).resolve().parents[1] != base.site:
+        raise Refusal(
+            "AV-IMAGE-BASE",
+            f"Python takes vllm_av from {Path(vllm_av.__file__).parents[1]}",
+            f"that of the image, in {base.site}",
+            "unset what puts another one on its path",
+        )
+
+
+def _write(folder: Path, files: dict[str, bytes], base: Base, mtime: int) -> None:
+    for above in reversed([folder, *folder.parents]):
+        if not above.is_dir():
+            above.mkdir()
+            own(above, base.site, 0o755, mtime)
+    for name, content in files.items():
+        path, fresh = folder / name, folder / f"{name}.new"
+        fresh.write_bytes(content)
+        own(fresh, base.site, 0o644, mtime)
+        os.replace(fresh, path)
+    os.utime(folder, (mtime, mtime))
