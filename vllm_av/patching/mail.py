@@ -30,7 +30,7 @@ TRAILERS = ("Why", "Upstream-Status", "Removal")
 _FROM_LINE = b"From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001\n"
 _STATUS = re.compile(r"not-sent|(sent|rejected) https?://\S+|merged in \S+")
 _SUBJECT = re.compile(r"\[PATCH\]( ?\[[^\]]+\])+ \S.*")
-_ENDS_MESSAGE = re.compile(r"---|diff -|Index: |From ")
+ENDS_MESSAGE = re.compile(r"---|diff -|Index: |From ")
 """How a line begins that is no longer of the message, for git."""
 _TRAILER = re.compile(r"([A-Z][A-Za-z-]*): +(\S.*)")
 
@@ -103,7 +103,7 @@ def faults(patch: Patch) -> list[str]:
         )
     body = patch.head.partition(b"\n\n")[2]
     for line in body.decode(errors="replace").splitlines():
-        if _ENDS_MESSAGE.match(line):
+        if ENDS_MESSAGE.match(line):
             found.append(f"git would take {line!r} for the end of the message")
     ours = [line for diff in patch.diffs for line in diff.added]
     if any(b"vllm_av" in line or b"vllm-av" in line for line in [*ours, body]):

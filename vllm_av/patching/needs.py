@@ -1,4 +1,4 @@
-"""Which patches does a patch of ``core`` need, and does it say so?
+"""Which patches does a patch need, and does it say so?
 
 Each can be sent upstream, so each must apply to pristine files alone, or with those that its
 trailer ``Requires:`` names and those that they name; other patches may move its lines (offsets)
@@ -38,12 +38,14 @@ def needs_of(series: Series, read: Read) -> list[str]:
     bad = list(_bad_names(series))
     if bad:
         return [*problems, *bad]  # what is needed cannot be asked with names that are wrong
+    every = core
     try:
-        pristine: Files = {diff.path: read(diff.path) for patch in core for diff in patch.diffs}
+        pristine: Files = {diff.path: read(diff.path) for patch in every for diff in patch.diffs}
     except PatchError:
         return problems  # told where the series is applied
-    for at, patch in enumerate(core):
-        problems += _unsaid(core[:at], patch, _closure(core, patch), pristine)
+    for at, patch in enumerate(every):
+        before = [one for one in every[:at] if group_of(one) == CORE or group_of(patch) != CORE]
+        problems += _unsaid(before, patch, closure(every, patch), pristine)
     return problems
 
 
@@ -59,9 +61,9 @@ def _bad_names(series: Series) -> Iterator[str]:
                 yield f"{patch.name}: Requires names {name}, and {CORE} is applied without it"
 
 
-def _closure(core: Sequence[Patch], patch: Patch) -> set[str]:
+def closure(patches: Sequence[Patch], patch: Patch) -> set[str]:
     """The patches that a patch names, and that those name."""
-    by_name = {one.name: one for one in core}
+    by_name = {one.name: one for one in patches}
     found: set[str] = set()
     waiting = list(patch.requires)
     while waiting:
@@ -77,8 +79,8 @@ def _unsaid(
 ) -> Iterator[str]:
     """Does the patch apply with ``named`` alone, and what else of the series does it need?"""
     try:
-        start = _applied([one for one in before if one.name in named], pristine)
-        end = _applied([patch], start)
+        start = applied([one for one in before if one.name in named], pristine)
+        end = applied([patch], start)
     except PatchError as error:
         alone = f"with {', '.join(sorted(named))} alone" if named else "alone"
         missing = _smallest(before, patch, named, pristine)
@@ -93,7 +95,7 @@ def _say(patch: Patch, missing: Sequence[str]) -> str:
     return f"it needs `Requires: {', '.join([*patch.requires, *missing])}`"
 
 
-def _applied(patches: Sequence[Patch], files: Files) -> Files:
+def applied(patches: Sequence[Patch], files: Files) -> Files:
     """The files with the patches applied, at an offset where need be."""
     files = dict(files)
     for patch in patches:
@@ -109,7 +111,7 @@ def _applied(patches: Sequence[Patch], files: Files) -> Files:
 
 def _applies(patches: Sequence[Patch], files: Files) -> bool:
     try:
-        _applied(patches, files)
+        applied(patches, files)
     except PatchError:
         return False
     return True
@@ -129,7 +131,7 @@ def _smallest(
             chosen = fewer
     if not _applies([*chosen, patch], pristine):
         return []
-    implied = {name for one in chosen for name in _closure(before, one)}
+    implied = {name for one in chosen for name in closure(before, one)}
     return [one.name for one in chosen if one.name not in {*named, *implied}]
 
 
@@ -146,9 +148,9 @@ def _with_names(
     all_named = {*named, *missing}
     for one in before:
         if one.name in missing:
-            all_named |= _closure(before, one)
-    start = _applied([one for one in before if one.name in all_named], pristine)
-    end = _applied([patch], start)
+            all_named |= closure(before, one)
+    start = applied([one for one in before if one.name in all_named], pristine)
+    end = applied([patch], start)
     found = {*missing}
     found |= {name for name, _ in _brought_by(before, patch, all_named, pristine, start, end)}
     return [one.name for one in before if one.name in found]
@@ -175,7 +177,7 @@ def _brought_by(
     files = pristine
     for one in before:
         try:
-            after = _applied([one], files)
+            after = applied([one], files)
         except PatchError:
             return  # told of that patch
         brings: set[str] = set()
