@@ -57,8 +57,16 @@ def build(job: Job, environ: dict[str, str]) -> list[str]:
         # From here on vllm_av is there, the one of the image and no other.
         sys.path.insert(0, str(base.site))
         _refuse_another(base)
-        from ci.image import labels, manifest, sbom, series
-        from vllm_av.patching.install import revert
+        try:
+            from ci.image import labels, manifest, sbom, series
+            from vllm_av.patching.install import revert
+        except ImportError as error:
+            raise Refusal(
+                "AV-IMAGE-NEEDS",
+                f"vllm_av cannot be imported in {base.site} ({error})",
+                "a base image with all that vllm_av needs, which comes with vLLM",
+                f"take {job.target.base} as the vLLM project published it",
+            ) from None
 
         labels.refuse_stale(job.target, job.dockerfile)
         applied = series.apply_series(base, job.target, at)

@@ -126,7 +126,7 @@ def find_tree(site: Path | None = None) -> Tree:
         if not found:
             inner = {
                 place.resolve()
-                for start in ("", "usr/", "*/*/")
+                for start in ("", "usr/", "usr/local/", "opt/*/")
                 for place in site.glob(start + _ENVIRONMENT)
             }
             found = [tree for place in sorted(inner) for tree in _trees_in(place)]

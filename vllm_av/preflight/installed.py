@@ -11,6 +11,8 @@ from vllm_av.errors import CheckError, Code, VllmAvError
 
 _TAG = re.compile(r"vllm-openai[\w.-]*:v?(\d+(?:\.\d+)+\w*)(?:-[\w.-]*)?(?:@.*)?$")
 _OFFICIAL = re.compile(r"(docker\.io/)?vllm/vllm-openai")
+_OURS = re.compile(r"(?:[^\s/]+/)*vllm-openai-av(-cpu)?:")
+"""As ``ci/Dockerfile`` is to be called when it is built."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,13 @@ def in_image(image: str | None) -> Installed:
         image: of vLLM's name, None for any other.
     """
     tag = _TAG.search(image or "")
-    official = _OFFICIAL.match(image or "") is not None
+    ours = _OURS.match(image or "") is not None
+    official = not ours and _OFFICIAL.match(image or "") is not None
     version = tag[1] if tag else SUPPORTED[-1]
-    patched = "not patched" if official else "taken for patched"
+    patched = "not patched" if official else "patched" if ours else "taken for patched"
     known = f"vLLM {version} of the image" if tag else f"the image's, taken for vLLM {version}"
-    return Installed(version, not official, False, f"{known}, {patched}", bool(tag and official))
+    sure = bool(tag and (official or ours))
+    return Installed(version, not official, False, f"{known}, {patched}", sure)
 
 
 def is_patched(state: str) -> bool:

@@ -59,6 +59,8 @@ def told(answer: Answer) -> list[tuple[str, Weight]]:
         ("vllm/vllm-openai:latest", "0.33.0", False, Weight.UNKNOWN),
         ("vllm/vllm-openai", "0.33.0", False, Weight.UNKNOWN),
         ("own.registry:5000/vllm-openai:v0.32.0", "0.32.0", True, Weight.UNKNOWN),
+        ("vllm-openai-av:latest", "0.33.0", True, Weight.UNKNOWN),
+        ("vllm-openai-avx:v0.33.0", "0.33.0", True, Weight.UNKNOWN),
         ("own/image:v0.32.0 vllm serve", "0.33.0", True, Weight.UNKNOWN),
     ],
 )
@@ -69,6 +71,18 @@ def test_the_vllm_is_that_of_the_image(
     vllm = answer.asked.vllm
     assert (vllm.version, vllm.patched, vllm.here) == (version, patched, False)
     assert ("AV-CHECK-VERSION", weight) in told(answer)
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["vllm-openai-av:v0.33.0", "own.registry:5000/a/vllm-openai-av:v0.33.0-1@sha256:0af"],
+)
+def test_an_image_of_this_package_is_known_by_its_name(image: str, served: list[str]) -> None:
+    answer = ask(f"docker run --gpus all {image}", served)
+    vllm = answer.asked.vllm
+    assert (vllm.version, vllm.patched, vllm.here) == ("0.33.0", True, False)
+    assert told(answer) == []
+    assert vllm.known == "vLLM 0.33.0 of the image, patched"
 
 
 def test_a_version_that_is_named_is_taken_for_the_images(served: list[str]) -> None:

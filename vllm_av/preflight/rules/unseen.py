@@ -11,6 +11,11 @@ from vllm_av.preflight.facts import Setup
 from vllm_av.preflight.reasons import Reason, ReasonCode
 from vllm_av.preflight.rules.words import caution, unknown
 
+_PATCHED_IMAGE = (
+    "take an image made with vllm_av's ci/Dockerfile, or another in which `vllm-av patch apply` "
+    "was run, and name its vLLM"
+)
+
 
 def gpu(setup: Setup) -> Iterator[Reason]:
     """Backends and graphs hang on it."""
@@ -68,8 +73,7 @@ def version(setup: Setup) -> Iterator[Reason]:
             found=f"it is taken for {setup.vllm}; the image may hold another one, and an official "
             "one is not patched",
             where=setup.place("vllm", here),
-            fix="build an image in which `vllm-av patch apply` was run, and name its vLLM: "
-            f"--vllm-version {setup.vllm}",
+            fix=f"{_PATCHED_IMAGE}: --vllm-version {setup.vllm}",
         )
     elif not setup.patched and setup.speculative.get(BLOCK) is None:
         yield caution(
@@ -80,8 +84,7 @@ def version(setup: Setup) -> Iterator[Reason]:
             where=setup.place("vllm", here),
             fix="run `vllm-av patch apply`"
             if setup.place("vllm", here) == here
-            else "build an image in which `vllm-av patch apply` was run, and name its vLLM: "
-            f"--vllm-version {setup.vllm}",
+            else f"{_PATCHED_IMAGE}: --vllm-version {setup.vllm}",
         )
 
 
