@@ -67,12 +67,20 @@ def built(
     return image, before
 
 
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Image]:
+    """Images that hold of vLLM what the series touches."""
+    folder, files = tmp_path_factory.mktemp("stock"), TOUCHED | {"vllm/__init__.py"}
+    return {target: lay_out(folder / target, target, only=files) for target in GROUPS}
+
+
 @pytest.fixture
-def small(tmp_path: Path) -> Callable[..., Image]:
-    """Makes images that hold of vLLM what the series touches."""
+def small(stock: dict[str, Image], tmp_path: Path) -> Callable[..., Image]:
+    """Makes a copy of one of them."""
 
     def make(target: str = "gpu", name: str = "root") -> Image:
-        return lay_out(tmp_path / name, target, only=TOUCHED | {"vllm/__init__.py"})
+        root = Path(shutil.copytree(stock[target].root, tmp_path / name))
+        return Image(root, root / stock[target].site.relative_to(stock[target].root), target)
 
     return make
 

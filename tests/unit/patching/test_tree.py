@@ -16,6 +16,7 @@ from vllm_av.patching.tree import Tree, find_tree, parse_record, record_line
         "lib/python3.11/site-packages",
         "usr/lib/python3/dist-packages",
         "usr/local/lib/python3.12/dist-packages",
+        "opt/venv/lib/python3.12/site-packages",
     ],
 )
 def test_found_in_an_environment_and_below_an_image_s_root(tmp_path: Path, below: str) -> None:
