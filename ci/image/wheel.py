@@ -28,6 +28,8 @@ from ci.image.refusal import Refusal
 
 STAGED = ".vllm_av.new"
 """Beside the packages, while the wheel is unpacked."""
+METADATA = ("METADATA", "RECORD", "entry_points.txt")
+"""What is read of a wheel's own."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Wheel:
     @property
     def info(self) -> str:
         """Its ``.dist-info`` folder."""
-        return next(top for path in self.files if (top := _top(path)).endswith(".dist-info"))
+        tops = (_top(path) for path in self.files)
+        return next((top for top in tops if top.endswith(".dist-info")), "")
 
     @property
     def version(self) -> str:
@@ -103,6 +106,8 @@ def read_wheel(folder: Path) -> Wheel:
     except zipfile.BadZipFile as error:
         raise _no_wheel(f"{found[0].name} cannot be read ({error})") from error
     wheel = Wheel(found[0].name, hashlib.sha256(content).hexdigest(), files)
+    if not files.keys() >= {f"{wheel.info}/{name}" for name in METADATA}:
+        raise _no_wheel(f"{wheel.name} lacks {', '.join(METADATA)}, or one of them")
     if {_top(path) for path in files} != {"vllm_av", f"vllm_av-{wheel.version}.dist-info"}:
         raise _no_wheel(f"{wheel.name} holds other packages than vllm_av")
     record = f"{wheel.info}/RECORD"
