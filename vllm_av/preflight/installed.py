@@ -13,6 +13,8 @@ _TAG = re.compile(r"vllm-openai[\w.-]*:v?(\d+(?:\.\d+)+\w*)(?:-[\w.-]*)?(?:@.*)?
 _OFFICIAL = re.compile(r"(docker\.io/)?vllm/vllm-openai")
 _OURS = re.compile(r"(?:[^\s/]+/)*vllm-openai-av(-cpu)?:")
 """As ``ci/Dockerfile`` is to be called when it is built."""
+_NOTHING = ("pristine", "edited", "stale", "unsupported")
+"""States of a vLLM in which no patch is."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def installed(named: str | None = None) -> Installed:
         newest = SUPPORTED[-1]
         return Installed(newest, True, False, f"no vLLM here; vLLM {newest}, taken for patched")
     patched = is_patched(state)
-    words = "patched" if patched else "not patched"
+    words = "patched" if patched else "not patched" if state in _NOTHING else f"patches {state}"
     return Installed(version, patched, True, f"vLLM {version} here, {words}")
 
 

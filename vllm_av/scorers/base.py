@@ -4,7 +4,7 @@ Rules a scorer keeps, which no program can check for it:
 
 * The prediction for position ``i`` depends neither on the token drawn at ``i`` nor on a later one
   (it is *prefix-measurable*), else the output no longer follows the target's distribution.
-* Every tensor-parallel rank computes the same numbers.
+* Every tensor-parallel rank computes the same numbers, but for rounding: those of the first count.
 * ``out`` and the scorer's own tensors are written in place and without waiting for the device: the
   calls are recorded in CUDA graphs.
 """
@@ -121,6 +121,15 @@ class Scorer:
             mask: bool ``[num_reqs]``, True where the request may teach; None: all may. One that
                 may not is under what only the target applies (a grammar, penalties, top-k, ...),
                 so that its verdicts say little about the drafts of others.
+        """
+
+    def warm_up(
+        self, idx_mapping: torch.Tensor, num_sampled: torch.Tensor, num_rejected: torch.Tensor
+    ) -> None:
+        """Compile what :meth:`observe` will run, with a mask or without, now or many steps later.
+
+        Called before the first request, with what ``observe`` is given, and nothing is learnt. One
+        from elsewhere need not have it: its first observations compile.
         """
 
     def snapshot(self) -> dict[str, torch.Tensor]:

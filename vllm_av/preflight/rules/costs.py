@@ -12,6 +12,7 @@ from vllm_av.preflight.rules.words import caution, flag, variable
 
 _CHUNK = 2**30  # bytes of float32 logits (rejection_sampler.py, MAX_CHUNK_BYTES)
 _SKIP = "VLLM_MOE_SKIP_PADDING"
+_REAL_ROWS = "VLLM_ADAPTIVE_VERIFICATION_PROFILE_REAL_ROWS"  # of the series
 
 
 def full_batch(setup: Setup) -> int:
@@ -92,35 +93,19 @@ def logits(setup: Setup) -> Iterator[Reason]:
 
 
 def experts(setup: Setup) -> Iterator[Reason]:
-    """A verified row looks far too cheap."""
-    skips = int(setup.environment.get(_SKIP, "1") or 0)
-    if not setup.target.experts or not skips:
+    """A verified row looks far too cheap where it is not profiled as a real one."""
+    real, skips = (int(setup.environment.get(name, "1") or 0) for name in (_REAL_ROWS, _SKIP))
+    if not setup.target.experts or real or not skips:
         return
     yield caution(
         ReasonCode.MOE,
-        variable(_SKIP, "0"),
+        variable(_REAL_ROWS),
         asked=f"a mixture of {setup.target.experts} experts",
         found="the cost of a verified token is measured on padding, which these layers skip, so "
         "that it looks too cheap and too much is verified",
-        where=setup.place(_SKIP, f"vLLM's default {_SKIP}=1"),
-        source="model_runner.py:GPUModelRunner.execute_model",
+        where=setup.place(_REAL_ROWS, f"{_REAL_ROWS}=0"),
+        source="adaptive_verification.py:AdaptiveVerificationManager.batches_to_profile",
     )
 
 
-def consensus(setup: Setup) -> Iterator[Reason]:
-    """Ranks that disagree verify different drafts."""
-    size = setup.tensor_parallel_size
-    if size > 1:
-        yield caution(
-            ReasonCode.CONSENSUS,
-            asked=f"tensor parallelism over {size} ranks",
-            found="each rank decides the draft budget from its own confidences, without a "
-            "consensus; where they differ, acceptance collapses or the server hangs",
-            where=setup.place("tensor_parallel_size", "--tensor-parallel-size"),
-            fix="serve a model that fits on one GPU, such as a smaller or a quantized one, or "
-            "serve without adaptive verification",
-            source="adaptive_verification.py:AdaptiveVerificationManager.get_num_tokens",
-        )
-
-
-RULES = (capture, logits, experts, consensus)
+RULES = (capture, logits, experts)

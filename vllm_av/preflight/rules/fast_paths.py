@@ -1,4 +1,4 @@
-"""The faster ways that vLLM leaves without a word as soon as adaptive verification is on.
+"""The faster ways that vLLM leaves as soon as adaptive verification is on.
 
 Rule: only where the way would be taken without it, as far as the setup shows.
 """

@@ -78,14 +78,26 @@ def version(setup: Setup) -> Iterator[Reason]:
     elif not setup.patched and setup.speculative.get(BLOCK) is None:
         yield caution(
             ReasonCode.VERSION,
-            asked=f"vLLM {setup.vllm} as it was released",
-            found="it is not patched: its own estimator, its selector that looks at half of the "
-            "conditions, and its refusals one at a time",
+            asked=f"vLLM {setup.vllm} without this package's series",
+            found="its own estimator, its selector that looks at half of the conditions, its "
+            f"refusals one at a time{''.join(_faults(setup))}",
             where=setup.place("vllm", here),
             fix="run `vllm-av patch apply`"
             if setup.place("vllm", here) == here
             else f"{_PATCHED_IMAGE}: --vllm-version {setup.vllm}",
         )
+
+
+def _faults(setup: Setup) -> Iterator[str]:
+    """What the series mends that this setup meets."""
+    ranks = setup.tensor_parallel_size * setup.prefill_context_parallel_size
+    if ranks > 1:
+        yield (
+            f", {ranks} ranks that decide each for itself which drafts to verify, so that a "
+            "difference in the last bits ends in wrong tokens or a hang"
+        )
+    if setup.target.experts:
+        yield ", costs of verified tokens that are measured on padding, which experts skip"
 
 
 RULES = (version, model, gpu, elsewhere)

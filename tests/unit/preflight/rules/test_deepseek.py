@@ -24,7 +24,6 @@ def v4(gpu: str, *args: str) -> Case:
         spec={"method": "mtp", "num_speculative_tokens": 1},
         target="deepseek-v4-flash",
         draft=None,
-        environment={"VLLM_MOE_SKIP_PADDING": "0"},
         gpu=gpu,
     )
 

@@ -59,7 +59,10 @@ def test_everything_that_one_command_line_can_have_wrong(checked: Check) -> None
         target="qwen3-30b-a3b",
         draft="qwen3-8b-dspark-block7",
         gpu="rtx5090",
-        environment={"VLLM_USE_V2_MODEL_RUNNER": "0"},
+        environment={
+            "VLLM_USE_V2_MODEL_RUNNER": "0",
+            "VLLM_ADAPTIVE_VERIFICATION_PROFILE_REAL_ROWS": "0",
+        },
         installed=("0.32.0", "applied"),
     )
     answer = checked(case)
@@ -81,7 +84,6 @@ def test_everything_that_one_command_line_can_have_wrong(checked: Check) -> None
         C.VARLEN,
         C.LOGITS,
         C.MOE,
-        C.CONSENSUS,
     ]
     assert len({str(reason) for reason in answer.reasons}) == len(answer.reasons)
 
@@ -237,11 +239,39 @@ def test_what_nothing_cures_ends_with_what_runs(checked: Check) -> None:
     assert not any("fixed_k" in str(each) for each in checked(case).reasons)
 
 
-def test_more_ranks_than_one_are_cured_by_no_flag(checked: Check) -> None:
-    (reason,) = checked(Case("ranks", (), K, (*FEW, "-tp", "2"))).reasons
-    assert (reason.code, reason.changes) == (C.CONSENSUS, ())
-    assert reason.fix is not None
-    assert reason.fix.startswith("serve a model that fits on one GPU")
+RANKS = (*FEW, "-tp", "2")
+REAL_ROWS = "VLLM_ADAPTIVE_VERIFICATION_PROFILE_REAL_ROWS"
+
+
+def test_what_the_series_mends_is_told_of_a_vllm_without_it(checked: Check) -> None:
+    case = Case("ranks", (), K, RANKS, target="qwen3-30b-a3b")
+    assert checked(case).reasons == ()
+    for state in ("pristine", "outdated"):
+        (reason,) = checked(replace(case, installed=("0.33.0", state))).reasons
+        assert reason.code == C.VERSION
+        assert reason.fix == "run `vllm-av patch apply`"
+        assert ", 2 ranks that decide each for itself " in reason.found
+        assert reason.found.endswith("measured on padding, which experts skip")
+    one = replace(case, args=FEW, target="llama-3.1-8b", installed=("0.33.0", "pristine"))
+    (reason,) = checked(one).reasons
+    assert reason.found.endswith("its refusals one at a time")
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({}, []),
+        ({REAL_ROWS: "1"}, []),
+        ({REAL_ROWS: "0"}, [C.MOE]),
+        ({REAL_ROWS: "0", "VLLM_MOE_SKIP_PADDING": "0"}, []),
+        ({REAL_ROWS: "1", "VLLM_MOE_SKIP_PADDING": "1"}, []),
+    ],
+)
+def test_costs_of_experts_are_wrong_only_where_padding_is_profiled_and_skipped(
+    environment: dict[str, str], told: list[C], checked: Check
+) -> None:
+    case = Case("experts", (), K, target="qwen3-30b-a3b", environment=environment)
+    assert [reason.code for reason in checked(case).reasons] == told
 
 
 def test_graphs_are_not_proposed_beyond_one_chunk_of_logits(checked: Check, tmp_path: Path) -> None:
@@ -342,7 +372,6 @@ def test_one_backend_for_each_kind_where_none_does_for_all(checked: Check, tmp_p
         (),
         R,
         target="deepseek-v3",
-        environment={"VLLM_MOE_SKIP_PADDING": "0"},
         gpu="mi300x",
     )
     question = case.question(tmp_path)
@@ -360,7 +389,6 @@ def test_what_is_named_for_the_target_alone(checked: Check, tmp_path: Path) -> N
         R,
         (*FEW, "--attention-backend", "TRITON_MLA"),
         target="deepseek-v3",
-        environment={"VLLM_MOE_SKIP_PADDING": "0"},
         gpu="mi300x",
     )
     question = case.question(tmp_path)
