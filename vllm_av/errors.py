@@ -10,6 +10,7 @@
     ├── TrainingError   a drafter cannot be trained or taken over as asked
     ├── TraceError      a trace cannot be read, written or used as asked
     ├── StateError      a scorer's state cannot be kept, or is not this server's
+    ├── CostTableError  what steps cost cannot be read or kept, or is not this engine's
     ├── CheckError      a question to the preflight check is wrong
     └── RefusedError    an engine cannot do adaptive verification; it has a line for each reason
 
@@ -107,7 +108,9 @@ class Code(StrEnum):
     PATCH_EXPORT = "AV-PATCH-EXPORT"
     """It is not clear which patch an edit belongs to, or there is nothing to export."""
     PATCH_WHEEL = "AV-PATCH-WHEEL"
-    """The pristine wheel that a series is checked against cannot be fetched as it is pinned."""
+    """The pristine wheel that a series is checked against cannot be had, or is another one."""
+    PATCH_VERSION = "AV-PATCH-VERSION"
+    """A new series is asked for what is no version of vLLM, has a series, or is older than all."""
     PATCH_UPSTREAM = "AV-PATCH-UPSTREAM"
     """A patch lacks what it is sent to vLLM with, or that is not as it must be."""
     IMAGE_BASE = "AV-IMAGE-BASE"
@@ -214,6 +217,12 @@ class Code(StrEnum):
     """The ``state_file`` is of another pair, K, estimator or version: the server starts cold."""
     STATE_DAMAGED = "AV-STATE-DAMAGED"
     """The ``state_file`` cannot be read: the server starts cold."""
+    COST_TABLE_FILE = "AV-COST-TABLE-FILE"
+    """The file at ``cost_table_path`` cannot be read, or is no cost table: no engine starts."""
+    COST_TABLE_OTHER = "AV-COST-TABLE-OTHER"
+    """The cost table is of another engine, and the line says in what: no engine starts."""
+    COST_TABLE_WRITE = "AV-COST-TABLE-WRITE"
+    """There is no file at ``cost_table_path`` yet, and none can be written."""
     QUESTION_FLAG = "AV-QUESTION-FLAG"
     """A flag that the check reads is misspelt, lacks its value or has a wrong one."""
     QUESTION_GPU = "AV-QUESTION-GPU"
@@ -335,6 +344,10 @@ class TraceError(VllmAvError):
 
 class StateError(VllmAvError):
     """A scorer's state cannot be kept, or is not this server's."""
+
+
+class CostTableError(VllmAvError):
+    """What steps cost cannot be read or kept, or is not this engine's."""
 
 
 class CheckError(VllmAvError):

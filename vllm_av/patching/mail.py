@@ -147,6 +147,12 @@ def compose_head(message: str, date: datetime) -> bytes:
     return _FROM_LINE + "\n".join([*lines, "", body.strip("\n"), "", ""]).encode()
 
 
+def message_of(patch: Patch) -> str:
+    """Title, body and trailers, as :func:`compose_head` takes them."""
+    body = patch.head.partition(b"\n\n")[2].decode(errors="replace").strip("\n")
+    return f"{patch.subject}\n\n{body}\n"
+
+
 def compose(name: str, head: bytes, rendered: Sequence[bytes]) -> Patch:
     """A patch of a message and rendered file changes."""
     return parse_patch(name, head + b"".join(rendered))

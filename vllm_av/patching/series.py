@@ -1,8 +1,9 @@
 """A series: the ordered list of patches for one vLLM version, as shipped.
 
 Layout: ``<root>/<vllm version>/series`` names ``group/name.patch`` line by line; the files lie
-beside it, as does ``wheel.toml`` (:mod:`vllm_av.patching.wheels`). Rule: every patch is listed and
-everything listed exists (:func:`stray`).
+beside it, as do ``wheel.toml`` (:mod:`vllm_av.patching.wheels`) and ``tested.toml``
+(:mod:`vllm_av.patching.matrix`). Rule: every patch is listed and everything listed exists
+(:func:`stray`).
 """
 
 import hashlib
@@ -17,11 +18,14 @@ from vllm_av.patching.diff import FileDiff, apply_diff, malformed, render_diff
 from vllm_av.patching.mail import Patch, compose, parse_patch
 from vllm_av.patching.script import Block, tidy
 from vllm_av.patching.tree import GROUPS
+from vllm_av.patching.version import key_of
 
 PACKAGED = "_patches"
 """Where the wheel of vllm_av carries the series, below the package."""
 PIN = "wheel.toml"
 """Which pristine wheel a series is checked against."""
+TESTED = "tested.toml"
+"""What was tested of it, and where (:mod:`vllm_av.patching.matrix`)."""
 
 _ENTRY = re.compile(rf"({'|'.join(GROUPS)})/[A-Za-z0-9._-]+\.patch")
 
@@ -102,11 +106,7 @@ def series_root() -> Path:
 
 def versions(root: Path) -> list[str]:
     """The vLLM versions that ``root`` has a series for, oldest first."""
-
-    def key(version: str) -> list[int]:
-        return [int(number) for number in re.findall(r"\d+", version)]
-
-    return sorted((path.parent.name for path in root.glob("*/series")), key=key)
+    return sorted((path.parent.name for path in root.glob("*/series")), key=key_of)
 
 
 def series_folder(root: Path, version: str) -> Path:
@@ -160,7 +160,7 @@ def refuse_bad_name(name: str) -> None:
 
 def stray(folder: Path) -> list[str]:
     """Files beside the series that it does not list."""
-    listed = {"series", PIN, *entries(folder)}
+    listed = {"series", PIN, TESTED, *entries(folder)}
     files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     return sorted(set(files) - listed)
 

@@ -10,7 +10,9 @@ import hashlib
 import re
 import sys
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email import message_from_bytes
 from functools import cache, cached_property
@@ -24,6 +26,8 @@ PACKAGE = "vllm"
 GROUPS = ("core", "cpu")
 
 _ENVIRONMENT = "*/python3*/*-packages"
+# What zipfile raises on a broken archive; the last two on what it does not know.
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,24 @@ def _identity(metadata: bytes) -> tuple[str, str]:
     return name, str(message["Version"])
 
 
+@contextmanager
+def damaged(wheel: Path) -> Iterator[None]:
+    """Raise what a broken wheel answers as one line.
+
+    Raises:
+        PatchError: AV-PATCH-WHEEL.
+    """
+    try:
+        yield
+    except _BROKEN as error:
+        raise PatchError(
+            Code.PATCH_WHEEL,
+            f"the wheel {wheel} is damaged ({error})",
+            "a whole wheel",
+            "fetch it again",
+        ) from error
+
+
 def wheel_source(wheel: Path) -> Source:
     """The files of a wheel, which is pristine by nature.
 
@@ -182,7 +204,7 @@ def wheel_source(wheel: Path) -> Source:
                 (name for name in names if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)), None
             )
             dist, version = _identity(archive.read(metadata)) if metadata else ("", "")
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, *_BROKEN) as error:
         dist, version, names = "", str(error), set()
     if dist not in NAMES:
         raise PatchError(
@@ -196,7 +218,7 @@ def wheel_source(wheel: Path) -> Source:
     def read(path: str) -> bytes | None:
         if path not in names:
             return None
-        with zipfile.ZipFile(wheel) as archive:
+        with damaged(wheel), zipfile.ZipFile(wheel) as archive:
             return archive.read(path)
 
     return Source(wheel.name, dist, version, read)

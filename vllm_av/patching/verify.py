@@ -153,7 +153,7 @@ def _apply_all(series: Series, source: Source) -> list[str]:
     problems += [
         f"{path}: does not compile with the series applied: {why}"
         for path, content in sorted(files.items())
-        if content is not None and path.endswith(".py") and (why := _syntax_fault(path, content))
+        if content is not None and path.endswith(".py") and (why := syntax_fault(path, content))
     ]
     return problems
 
@@ -169,7 +169,8 @@ def _first_difference(text: bytes, again: bytes) -> str:
     return "written again from what the patch does it has another end"
 
 
-def _syntax_fault(path: str, content: bytes) -> str | None:
+def syntax_fault(path: str, content: bytes) -> str | None:
+    """Why a file does not compile; None: it does."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

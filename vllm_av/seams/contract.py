@@ -3,6 +3,7 @@
 Rule: asked of the files, without importing anything of vLLM.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,6 +42,19 @@ def found() -> Seams:
     if all(there):
         return Seams.ALL
     return Seams.SOME if any(there) else Seams.NONE
+
+
+def missing(read: Callable[[str], bytes | None]) -> list[str]:
+    """The seams that a vLLM lacks, each as its file and what that should hold.
+
+    Args:
+        read: a file below ``site-packages``; None: there is no such file.
+    """
+    return [
+        f"vllm/{name} without {text.decode()!r}"
+        for name, text in _NEEDED.items()
+        if text not in (read(f"vllm/{name}") or b"")
+    ]
 
 
 def _holds(file: Path, text: bytes) -> bool:

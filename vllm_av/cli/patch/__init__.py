@@ -4,6 +4,7 @@ import typer
 
 from vllm_av.cli.patch.export import export
 from vllm_av.cli.patch.installed import apply, revert, status
+from vllm_av.cli.patch.new_version import new_version
 from vllm_av.cli.patch.verify import verify
 
 app = typer.Typer(
@@ -12,5 +13,5 @@ app = typer.Typer(
     help="The patch series, and the vLLM that it is for.",
     rich_markup_mode=None,
 )
-for verb in (verify, apply, revert, status, export):
+for verb in (verify, apply, revert, status, export, new_version):
     app.command()(verb)
