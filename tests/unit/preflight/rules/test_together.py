@@ -246,8 +246,10 @@ REAL_ROWS = "VLLM_ADAPTIVE_VERIFICATION_PROFILE_REAL_ROWS"
 def test_what_the_series_mends_is_told_of_a_vllm_without_it(checked: Check) -> None:
     case = Case("ranks", (), K, RANKS, target="qwen3-30b-a3b")
     assert checked(case).reasons == ()
-    for state in ("pristine", "outdated"):
-        (reason,) = checked(replace(case, installed=("0.33.0", state))).reasons
+    for state, words in {"pristine": "not patched", "outdated": "patches outdated"}.items():
+        answer = checked(replace(case, installed=("0.33.0", state)))
+        assert answer.asked.vllm.known == f"vLLM 0.33.0 here, {words}"
+        (reason,) = answer.reasons
         assert reason.code == C.VERSION
         assert reason.fix == "run `vllm-av patch apply`"
         assert ", 2 ranks that decide each for itself " in reason.found
