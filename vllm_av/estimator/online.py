@@ -192,6 +192,19 @@ class OnlineEstimator:
             num_warps=1,
         )
 
+    def warm_up(
+        self, idx_mapping: torch.Tensor, num_sampled: torch.Tensor, num_rejected: torch.Tensor
+    ) -> None:
+        """Compile what :meth:`observe` and its refits run; arguments as there.
+
+        A twin learns instead of this one, and is forgotten.
+        """
+        slots, steps = self.scores.shape
+        twin = type(self)(self.settings, slots, steps, self.scores.device)
+        for mask in (None, num_sampled > 0):
+            twin._steps = self.settings.refit_interval - 1
+            twin.observe(idx_mapping, num_sampled, num_rejected, mask)
+
     @property
     def state_kind(self) -> str:
         """What a state must have been learnt with."""

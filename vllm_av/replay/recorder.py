@@ -153,6 +153,16 @@ class RecordingScorer:
             self._record(idx_mapping, num_sampled, num_rejected, target_only)
         self.guarded.observe(idx_mapping, num_sampled, num_rejected, target_only)
 
+    def warm_up(
+        self,
+        idx_mapping: torch.Tensor,
+        num_sampled: torch.Tensor,
+        num_rejected: torch.Tensor,
+        target_only: torch.Tensor | None = None,
+    ) -> None:
+        """As vLLM's; what is graded here is nobody's, so none of it is recorded."""
+        self.guarded.warm_up(idx_mapping, num_sampled, num_rejected, target_only)
+
     def add_request(self, slot: int) -> None:
         """A new request has taken ``slot``; called on the host, in the order of the steps."""
         self.grades.add_request(slot, self.workload(slot))

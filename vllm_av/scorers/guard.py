@@ -90,6 +90,13 @@ class GuardedScorer:
         self._call("observe", idx_mapping, num_sampled, num_rejected, mask)
         self.on_observed()
 
+    def warm_up(
+        self, idx_mapping: Any, num_sampled: Any, num_rejected: Any, target_only: Any = None
+    ) -> None:
+        # Nor this.
+        if hasattr(self.scorer, "warm_up"):
+            self._call("warm_up", idx_mapping, num_sampled, num_rejected)
+
     def snapshot(self) -> Any:
         return self._call("snapshot")
 

@@ -32,6 +32,10 @@ class Estimator(Protocol):
         mask: torch.Tensor | None = None,
     ) -> None: ...
 
+    def warm_up(
+        self, idx_mapping: torch.Tensor, num_sampled: torch.Tensor, num_rejected: torch.Tensor
+    ) -> None: ...
+
     def add_request(self, slot: int) -> None: ...
 
     def snapshot(self) -> dict[str, torch.Tensor]: ...
@@ -69,6 +73,11 @@ class EstimatorScorer(Scorer):
         mask: torch.Tensor | None = None,
     ) -> None:
         self.estimator.observe(idx_mapping, num_sampled, num_rejected, mask)
+
+    def warm_up(
+        self, idx_mapping: torch.Tensor, num_sampled: torch.Tensor, num_rejected: torch.Tensor
+    ) -> None:
+        self.estimator.warm_up(idx_mapping, num_sampled, num_rejected)
 
     def add_request(self, slot: int) -> None:
         self.estimator.add_request(slot)

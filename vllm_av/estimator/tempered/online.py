@@ -188,6 +188,19 @@ class TemperedEstimator:
             BLOCK=softmax.next_power_of_2(steps),
         )
 
+    def warm_up(
+        self, idx_mapping: torch.Tensor, num_sampled: torch.Tensor, num_rejected: torch.Tensor
+    ) -> None:
+        """Compile what :meth:`observe` and its refits run; arguments as there.
+
+        A twin learns instead of this one, and is forgotten.
+        """
+        slots, steps = self.scores.shape
+        twin = type(self)(self.settings, slots, steps, self.scores.device)
+        for mask in (None, num_sampled > 0):
+            twin._schedule.left = 1
+            twin.observe(idx_mapping, num_sampled, num_rejected, mask)
+
     @property
     def decode_steps(self) -> int:
         """That were observed, counted on the host."""
