@@ -40,7 +40,7 @@ help:
 	@echo "make test-033   the engine tests on vLLM 0.33.0, set up as far as a CPU can run it"
 	@echo "make test-full  what make test leaves out for its length, after make traces"
 	@echo "make bench      the benchmarks"
-	@echo "make check      ruff, mypy, and the image's Dockerfile"
+	@echo "make check      ruff, mypy, the image's Dockerfile, and the README's matrix"
 	@echo "make wheel      the package's wheel, which ci/Dockerfile takes, in build/image"
 	@echo "make setup      only set up .venv"
 	@echo "make setup-033  only set up .venv and, from it, .venv-033"
@@ -76,6 +76,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/hadolint --failure-threshold style --trusted-registry docker.io ci/Dockerfile
 	$(BIN)/python -m ci.image.labels --check
+	$(BIN)/python -m ci.matrix --check
 
 test: check setup-033
 	$(BIN)/pytest $(PARALLEL) $(TESTS)

@@ -1,5 +1,6 @@
 """What the README says of versions, codes and drafters is what the package says."""
 
+import re
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -7,38 +8,51 @@ from pathlib import Path
 import pytest
 
 from ci import acceptance
+from ci import matrix as versions
 from ci.codes import table
 from ci.readme import between
-from vllm_av import __version__
+from vllm_av.patching.matrix import matrix
 
 ROOT = Path(__file__).parents[2]
-HEAD = "| vllm_av | vLLM | series | tested |"
-
-
-def _rows() -> list[list[str]]:
-    """The first three cells of each row of the matrix."""
-    lines = (ROOT / "README.md").read_text().splitlines()
-    found = []
-    for line in lines[lines.index(HEAD) + 2 :]:
-        if not line.startswith("|"):
-            break
-        found.append([cell.strip() for cell in line.split("|")[1:4]])
-    return found
+SERIES = "patches/*/series"
 
 
 def test_the_matrix_is_what_the_series_are_for() -> None:
+    assert between(versions.BEGIN, versions.END) == versions.section(), "run: python -m ci.matrix"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     every = chain.from_iterable(project["optional-dependencies"].values())
     pins = {pin.partition("==")[2]: pin.partition("==")[0] for pin in every}
-    rows = []
-    for series in sorted(ROOT.glob("patches/*/series")):
-        version = series.parent.name
-        lines = [line.strip() for line in series.read_text().splitlines()]
-        groups = sorted({line.partition("/")[0] for line in lines if line and line[0] != "#"})
-        named = ", ".join(f"`{group}`" for group in groups)
-        rows.append([__version__, f"{version} (`{pins[version]}`)", named])
-    assert rows
-    assert _rows() == rows
+    rows = matrix(ROOT / "patches").rows
+    assert {row.vllm: row.pin.distribution for row in rows}.items() <= pins.items()
+    assert [row.vllm for row in rows] == sorted(path.parent.name for path in ROOT.glob(SERIES))
+    # What a row points to is on the page, and what it tells to run exists.
+    text = (ROOT / "README.md").read_text()
+    headings = {
+        re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()).replace(" ", "-")
+        for line in text.splitlines()
+        if line.startswith("#")
+    }
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
+    for row in rows:
+        assert row.tested, f"{row.vllm}: nobody says what was tested"
+        links = [row.more, *re.findall(r"\((#[^)]+)\)", row.install)]
+        assert {link[1:] for link in links if link} <= headings
+        for test in row.tested:
+            program, verb = test.command.split()[:2]
+            assert (program, verb) == ("vllm-av", "patch") or verb in targets
+
+
+def test_a_stale_matrix_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    monkeypatch.setattr("ci.readme.README", page)
+    monkeypatch.setattr("sys.argv", ["ci.matrix", "--check"])
+    page.write_text((ROOT / "README.md").read_text())
+    assert versions.main() == 0
+    page.write_text(page.read_text().replace("| 0.32.0 (", "| 0.31.0 ("))
+    assert versions.main() == 1
+    monkeypatch.setattr("sys.argv", ["ci.matrix"])
+    assert versions.main() == 0
+    assert page.read_text() == (ROOT / "README.md").read_text()
 
 
 def test_the_codes_are_all_there() -> None:
