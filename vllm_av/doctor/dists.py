@@ -67,6 +67,9 @@ def scan(path: Sequence[str] | None = None) -> Installed:
 def _read(raw: Distribution) -> Dist | None:
     # A killed installer leaves metadata without a name, or entry points cut off in a line.
     try:
+        # Of a key that is not there Python 3.12 warns, and a later one will raise.
+        if not {"Name", "Version"} <= set(raw.metadata):
+            return None
         name, version = raw.metadata["Name"], raw.metadata["Version"]
         if not name or not version:
             return None
