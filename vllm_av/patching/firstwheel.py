@@ -12,7 +12,7 @@ from vllm_av.cache import cache_dir
 from vllm_av.errors import Code, PatchError
 from vllm_av.patching.files import locked, make_folder, remove_folder
 from vllm_av.patching.tree import wheel_source
-from vllm_av.patching.wheels import RULES, WAIT_SECONDS, Pin, bad_cache, run_pip, sha256_of
+from vllm_av.patching.wheels import RULES, WAIT_SECONDS, Pin, bad_cache, download, sha256_of
 
 
 def pin_text(pin: Pin) -> str:
@@ -61,9 +61,9 @@ def wheel_fetched(
             make_folder(part)
             try:
                 say(f"fetching {wanted}, once, into {folder}")
-                done = run_pip(wanted, like.tags, part)
+                done = download(wanted, like.tags, part)
                 if done.failed:
-                    done = run_pip(wanted, [], part)
+                    done = download(wanted, [], part)
                 brought = sorted(part.glob("*.whl"))
                 if done.failed or not brought:
                     raise _not_to_be_had(wanted, done.reason)

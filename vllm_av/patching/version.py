@@ -20,13 +20,18 @@ def key_of(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version))
 
 
+def is_release(version: str) -> bool:
+    """Is it the name of a release, candidates among them?"""
+    return _RELEASE.fullmatch(version) is not None
+
+
 def refuse_no_version(version: str) -> None:
     """Raise where it is no release.
 
     Raises:
         PatchError: AV-PATCH-VERSION.
     """
-    if not _RELEASE.fullmatch(version):
+    if not is_release(version):
         raise PatchError(
             Code.PATCH_VERSION,
             f"{version!r} is no version of vLLM",

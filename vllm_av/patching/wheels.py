@@ -153,7 +153,7 @@ def _fetch(pin: Pin, wheel: Path) -> None:
 
 def _download(pin: Pin, to: Path) -> str:
     """Let pip put into ``to`` what it takes for the wheel; the line that says why, if it fails."""
-    done = run_pip(f"{pin.distribution}=={pin.version}", pin.tags, to)
+    done = download(f"{pin.distribution}=={pin.version}", pin.tags, to)
     refused = _refused(done.lines, pin, to) if done.failed else []
     return "; ".join([done.reason, *refused])
 
@@ -174,19 +174,15 @@ class PipRun:
         return "; ".join([last.removeprefix("ERROR: "), *broken])
 
 
-def run_pip(wanted: str, tags: Sequence[str], to: Path) -> PipRun:
-    """Let pip download one wheel without its dependencies into a folder that is there.
+def run_pip(arguments: Sequence[str], folder: Path) -> PipRun:
+    """Run this Python's pip, which looks wherever the user told it to.
 
     Args:
-        wanted: ``name==version``.
-        tags: for which machine, as pip's options; none: for this one.
+        folder: to stand in: "-m" would take a pip.py that lies where the user stands.
     """
-    # vLLM need not run on this machine and this Python: only its files are read.
-    options = ["--no-deps", "--only-binary=:all:", "--ignore-requires-python", *tags]
     done = subprocess.run(
-        # From its own folder: "-m" would take a pip.py that lies where the user stands.
-        [sys.executable, "-m", "pip", "download", *options, f"--dest={to}", wanted],
-        cwd=to,
+        [sys.executable, "-m", "pip", *arguments],
+        cwd=folder,
         env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -196,6 +192,18 @@ def run_pip(wanted: str, tags: Sequence[str], to: Path) -> PipRun:
     )
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     return PipRun(bool(done.returncode), lines)
+
+
+def download(wanted: str, tags: Sequence[str], to: Path) -> PipRun:
+    """Let pip fetch one wheel without its dependencies into a folder that is there.
+
+    Args:
+        wanted: ``name==version``.
+        tags: for which machine, as pip's options; none: for this one.
+    """
+    # vLLM need not run on this machine and this Python: only its files are read.
+    options = ["--no-deps", "--only-binary=:all:", "--ignore-requires-python", *tags]
+    return run_pip(["download", *options, f"--dest={to}", wanted], to)
 
 
 def _refused(lines: list[str], pin: Pin, to: Path) -> list[str]:
