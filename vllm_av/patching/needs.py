@@ -38,7 +38,7 @@ def needs_of(series: Series, read: Read) -> list[str]:
     bad = list(_bad_names(series))
     if bad:
         return [*problems, *bad]  # what is needed cannot be asked with names that are wrong
-    every = core
+    every = series.patches
     try:
         pristine: Files = {diff.path: read(diff.path) for patch in every for diff in patch.diffs}
     except PatchError:

@@ -98,9 +98,14 @@ def test_core_may_not_need_cpu(root: Path) -> None:
     assert problem.endswith(f"{CONFIG}: the lines of the hunk at line 4 are not there")
 
 
-def test_what_cpu_needs_is_not_asked(root: Path) -> None:
-    names = ("core/first.patch", "cpu/second.patch")
-    assert _needs(write_series(root, _config(LONGER), _config(LONGER, NEAR), names=names)) == []
+def test_cpu_is_asked_what_it_needs_of_core_and_of_cpu(root: Path) -> None:
+    steps = [_config(LONGER), _config(LONGER, FAR), _config(LONGER, FAR, NEAR)]
+    names = ["core/first.patch", "cpu/second.patch", "cpu/third.patch"]
+    assert _needs(write_series(root, *steps, names=names)) == [
+        "cpu/third.patch: it does not apply alone: it needs `Requires: core/first.patch`"
+    ]
+    requires = {"cpu/third.patch": "core/first.patch, cpu/second.patch"}
+    assert _needs(write_series(root, *steps, names=names, requires=requires)) == []
 
 
 def test_a_name_that_only_another_patch_brings_is_a_need(root: Path) -> None:

@@ -96,13 +96,22 @@ def test_target_is_built_again_without_it(
     assert [ref() for ref in built] == [None] * switched_off + [model]
 
 
-def test_speculator_asks_the_config(vllm_config):
+def test_speculator_reads_the_config_when_it_loads(vllm_config):
+    class Loading(Exception):
+        pass
+
     class Speculator(DraftModelSpeculator):
         def __init__(self):
+            self.vllm_config = vllm_config
             self.speculative_config = vllm_config.speculative_config
+            self.enable_adaptive_verification = True
+
+        def load_draft_model(self, target_model, target_attn_layer_names):
+            raise Loading
 
     Speculator.__abstractmethods__ = frozenset()
     speculator = Speculator()
-    assert speculator.enable_adaptive_verification
     vllm_config.speculative_config.enable_adaptive_verification = False
+    with pytest.raises(Loading):
+        speculator.load_model(torch.nn.Module())
     assert not speculator.enable_adaptive_verification
