@@ -21,6 +21,21 @@ def load(name: str, path: str) -> ModuleType:
     return module
 
 
+def of_files(rank: str, sizes: dict[str, int]) -> tuple[bool, str]:
+    """Whether this rank reads and writes files for all, and the rank that said something to it."""
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.distributed import parallel_state
+
+    from vllm_av.seams import ranks
+
+    with set_current_vllm_config(VllmConfig()):
+        parallel_state.initialize_model_parallel(**sizes)
+        try:
+            return ranks.is_first(), ranks.from_first(rank)
+        finally:
+            parallel_state.destroy_model_parallel()
+
+
 def main() -> None:
     rank, init_file, result, test_file, unpatched_file = sys.argv[1:]
     test = load("ranks_of_a_batch", test_file)
@@ -33,6 +48,7 @@ def main() -> None:
     }.items():
         test.adaptive_verification = manager
         found[name] = test.decide_all(int(rank), device)
+    found["first"] = {layout: of_files(rank, test.LAYOUTS[layout]) for layout in test.LAYOUTS}
     Path(result).write_text(json.dumps(found))
 
 

@@ -95,6 +95,13 @@ def test_without_the_patch_they_do_not(case: str, decisions: list[dict[str, Any]
     assert sum(a != b for (_, a), (_, b) in zip(first, second, strict=True)) > 10
 
 
+@pytest.mark.parametrize("layout", ["tp", "pcp"])
+def test_one_of_them_reads_and_writes_files_for_both(
+    layout: str, decisions: list[dict[str, Any]]
+) -> None:
+    assert [found["first"][layout] for found in decisions] == [[True, "0"], [False, "0"]]
+
+
 def price_and_disturb(worker: Any) -> None:
     """In a worker: let drafts cost something, believe in them a bit differently on each rank."""
     runner = worker.model_runner

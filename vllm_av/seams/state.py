@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vllm_av.errors import Code, StateError
+from vllm_av.seams import ranks
 from vllm_av.state import samples
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ def keep(scorer: "GuardedScorer", vllm_config: Any, config: "AdaptiveVerificatio
     if config.state_file is None:
         return
     # Not at the head: vLLM loads this module in every process, for everybody.
-    from vllm.distributed.parallel_state import get_tp_group
     from vllm.logger import init_logger
 
     from vllm_av.scorers.registry import AUTO
@@ -49,9 +49,8 @@ def keep(scorer: "GuardedScorer", vllm_config: Any, config: "AdaptiveVerificatio
         return
     path = _place(config.state_file)
     identity: dict[str, Any] = {}
-    ranks, parallel = get_tp_group(), vllm_config.parallel_config
-    first = ranks.rank_in_group == 0
-    writes = first and parallel.data_parallel_rank == 0
+    first = ranks.is_first()
+    writes = first and vllm_config.parallel_config.data_parallel_rank == 0
     claim: Claim | None = None
     found: tuple[Arrays | None, list[StateError]] = (None, [])
     if first:
@@ -59,7 +58,7 @@ def keep(scorer: "GuardedScorer", vllm_config: Any, config: "AdaptiveVerificatio
         identity = identity_of(vllm_config, scorer.name, kind)
         claim, arrays, troubles = _find(path, identity, writes=writes)
         found = arrays, troubles
-    arrays, troubles = ranks.broadcast_object(found, src=0)
+    arrays, troubles = ranks.from_first(found)
     for trouble in troubles:
         if trouble.code is Code.STATE_WRITE:
             raise trouble

@@ -1,7 +1,7 @@
 """Begins the recording of a trace where the user asked for one.
 
-Rule: every rank of a tensor-parallel group is given the same kind of scorer, since what vLLM hands
-to one depends on what it asks for; only the first of them writes.
+Rule: every rank of a batch is given the same kind of scorer, since what vLLM hands to one depends
+on what it asks for; only the first of them writes.
 """
 
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vllm_av import __version__
+from vllm_av.seams import ranks
 
 if TYPE_CHECKING:
     from vllm_av.config import AdaptiveVerificationConfig
@@ -37,7 +38,6 @@ def recording(
     if config.trace is None:
         return scorer
     # Not at the head: vLLM loads this module in every process, for everybody.
-    from vllm.distributed.parallel_state import get_tp_group
     from vllm.logger import init_logger
 
     from vllm_av.budget.exploration import trimmed_steps
@@ -46,7 +46,7 @@ def recording(
 
     log = init_logger(f"vllm.{__name__}")
     writer = None
-    if get_tp_group().rank_in_group == 0:
+    if ranks.is_first():
         path = _folder(config.trace, inputs.vllm_config.parallel_config)
         info = _info(inputs.vllm_config, config, scorer.name, drafter)
         writer = TraceWriter(path, info, log.warning)
