@@ -5,6 +5,7 @@ Rule: what cannot be found out is None or empty, never an error.
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from vllm_av.environment import COMPILERS
 CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8")
 """The instruction sets that decide which of vLLM's CPU kernels run."""
 
+_DRIVER = re.compile(r"\b\d{3,}\.\d+(?:\.\d+)*\b")
 _QUERY = "name,compute_cap,memory.total,driver_version"
 
 
@@ -60,6 +62,17 @@ def look(root: Path = Path("/")) -> Machine:
         compiler=next((path for name in COMPILERS if (path := shutil.which(name))), None),
         gpus=(*_nvidia(root), *_amd(root)),
     )
+
+
+def cpu_name(root: Path = Path("/")) -> str | None:
+    """The processor's model."""
+    return _cpu(root)[0]
+
+
+def nvidia_driver(root: Path = Path("/")) -> str | None:
+    """The version of the driver of NVIDIA's GPUs, from a file that containers see too."""
+    found = _DRIVER.search("".join(_lines(root / "proc/driver/nvidia/version")[:1]))
+    return found[0] if found else None
 
 
 def _system(root: Path) -> str:

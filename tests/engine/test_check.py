@@ -306,7 +306,7 @@ def test_where_the_workers_are_elsewhere_nothing_is_refused(
     assert "AV-CHECK-ELSEWHERE" in " ".join(record.getMessage() for record in records)
     # A worker has joined its group when it asks.
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    assert check._gpu(found) == Gpu("NVIDIA L4", "cuda", 8, 9)
+    assert check.device(found) == Gpu("NVIDIA L4", "cuda", 8, 9)
     monkeypatch.setattr(check, "_answers", lambda *_: TableCapabilities(vllm_version()))
     found.attention_config.backend = AttentionBackendEnum.FLASH_ATTN  # FA2 on that GPU
     for on_unsupported in ("error", "fixed_k"):

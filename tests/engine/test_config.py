@@ -43,6 +43,7 @@ IN_FORCE = {
         "initial_intercepts": [0.1, 0.0, -0.1, -0.2],
         "log_odds_clamp": 40.0,
     },
+    "budget": {"min_predicted_gain": 0.02, "min_requests": 1, "cost_scale": 1.0},
 }
 
 

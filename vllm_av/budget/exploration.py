@@ -16,9 +16,11 @@ drafts are certain and everybody else's are not.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from vllm_av.budget.around import Around, Policy
 
 if TYPE_CHECKING:
     import torch
@@ -34,29 +36,7 @@ def trimmed_steps() -> int:
     return _trimmed_steps
 
 
-class Policy(Protocol):
-    """What vLLM calls a ``DraftBudgetPolicy``."""
-
-    def choose(self, inputs: Any) -> int:
-        """How many drafts to keep, of vLLM's ``DraftBudgetInputs``."""
-
-    def assign(
-        self,
-        confidence_probs: torch.Tensor,
-        idx_mapping: torch.Tensor,
-        capacities: torch.Tensor,
-        draft_budget: int,
-    ) -> None:
-        """Split the budget, in place of ``capacities``."""
-
-    def load_cost_curves(self, capture_sizes: list[int]) -> Any:
-        """Costs that are known, so that none are profiled; else None."""
-
-    def save_cost_curves(self, capture_sizes: list[int], curves: Any) -> None:
-        """What was profiled."""
-
-
-class ExploringPolicy:
+class ExploringPolicy(Around):
     """A policy, and some requests verified in full.
 
     Args:
@@ -65,7 +45,7 @@ class ExploringPolicy:
     """
 
     def __init__(self, inner: Policy, share: float) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._share = share
         self._credit = 0.0
         self._turn = 0
@@ -107,11 +87,3 @@ class ExploringPolicy:
             confidence_probs = confidence_probs.clone()
             confidence_probs[idx_mapping] = rows
         self._inner.assign(confidence_probs, idx_mapping, capacities, draft_budget)
-
-    def load_cost_curves(self, capture_sizes: list[int]) -> Any:
-        """What the inner policy knows."""
-        return self._inner.load_cost_curves(capture_sizes)
-
-    def save_cost_curves(self, capture_sizes: list[int], curves: Any) -> None:
-        """Tell the inner policy."""
-        self._inner.save_cost_curves(capture_sizes, curves)

@@ -4,11 +4,12 @@ Rule: nothing here imports vllm or torch, so that a config can be checked on any
 """
 
 from vllm_av.config.block import BLOCK, Facts, Verdict, canonical, examine_block, parse_block
-from vllm_av.config.model import AdaptiveVerificationConfig, EstimatorConfig
+from vllm_av.config.model import AdaptiveVerificationConfig, BudgetConfig, EstimatorConfig
 
 __all__ = [
     "BLOCK",
     "AdaptiveVerificationConfig",
+    "BudgetConfig",
     "EstimatorConfig",
     "Facts",
     "Verdict",

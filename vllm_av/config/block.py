@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from vllm_av.config.fields import Path, allowed, default_of, keys_of, model_at
+from vllm_av.config.fields import GROUPS, Path, allowed, default_of, keys_of, model_at
 from vllm_av.config.model import MAX_POSITIONS, ONLINE, POOLED, AdaptiveVerificationConfig
 from vllm_av.config.text import shown
 from vllm_av.drafters import HEAD_METHODS
@@ -23,6 +23,7 @@ BLOCK = "adaptive_verification_config"
 MOST = 100
 """Mistakes that are told; of more it is only said that they are there."""
 _HEAD = "confidence_head"
+_TABLE = "cost_table_path"
 _INTERCEPTS: Path = ("estimator", "initial_intercepts")
 _READ_LOGITS = frozenset({ONLINE, POOLED, "max_probability"})
 _WITHOUT_ESTIMATOR = frozenset({"confidence_head", "max_probability"})
@@ -93,8 +94,10 @@ def canonical(config: AdaptiveVerificationConfig) -> dict[str, Any]:
     The estimator's numbers are left out beside a scorer that never uses them, and paths where none
     is given.
     """
-    unused = {name for name in ("state_file", "trace") if getattr(config, name) is None}
-    block: dict[str, Any] = json.loads(config.model_dump_json(exclude=unused))
+    block: dict[str, Any] = json.loads(config.model_dump_json())
+    for part, path in ((block, "state_file"), (block, "trace"), (block["budget"], _TABLE)):
+        if part[path] is None:
+            del part[path]
     if config.scorer in _WITHOUT_ESTIMATOR:
         del block["estimator"]
     elif (foreign := _foreign_key(config.scorer)) is not None:
@@ -162,7 +165,7 @@ def _readable(part: Mapping[Any, Any], path: Path, kinds: list[tuple[Path, str]]
             kinds.append((here, "invalid_key"))
         elif here == _INTERCEPTS and isinstance(value, list | tuple) and len(value) > MAX_POSITIONS:
             kinds.append((here, "too_long"))
-        elif here == _INTERCEPTS[:1] and isinstance(value, dict):
+        elif not path and key in GROUPS and isinstance(value, dict):
             kept[key] = _readable(value, here, kinds)
         else:
             kept[key] = value
@@ -246,7 +249,7 @@ def _unknown_key(path: Path) -> ConfigError:
 
 def _homes() -> Iterator[tuple[Path, type[BaseModel]]]:
     yield (), AdaptiveVerificationConfig
-    yield ("estimator",), model_at(("estimator",))
+    yield from (((name,), model) for name, model in GROUPS.items())
 
 
 def _across(block: dict[str, Any], facts: Facts) -> list[tuple[Path, ConfigError]]:

@@ -8,14 +8,14 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from vllm_av.config.model import AdaptiveVerificationConfig, EstimatorConfig
+from vllm_av.config.model import AdaptiveVerificationConfig, BudgetConfig, EstimatorConfig
 
 Path = tuple[str | int, ...]
 
-_SCHEMA = {
-    AdaptiveVerificationConfig: AdaptiveVerificationConfig.model_json_schema(),
-    EstimatorConfig: EstimatorConfig.model_json_schema(),
-}
+GROUPS: dict[str | int, type[BaseModel]] = {"estimator": EstimatorConfig, "budget": BudgetConfig}
+"""The keys whose value is an object with keys of its own."""
+_MODELS: tuple[type[BaseModel], ...] = (AdaptiveVerificationConfig, *GROUPS.values())
+_SCHEMA = {model: model.model_json_schema() for model in _MODELS}
 
 
 def keys_of() -> list[str]:
@@ -25,7 +25,7 @@ def keys_of() -> list[str]:
 
 def model_at(path: Path) -> type[BaseModel]:
     """The model that holds the keys of the object at ``path``."""
-    return EstimatorConfig if path[:1] == ("estimator",) else AdaptiveVerificationConfig
+    return GROUPS.get(path[0], AdaptiveVerificationConfig) if path else AdaptiveVerificationConfig
 
 
 def field_at(path: Path) -> FieldInfo:
@@ -45,7 +45,7 @@ def allowed(path: Path) -> str:
     names = [part for part in path if isinstance(part, str)]
     schema = _SCHEMA[model_at(tuple(names[:-1]))]["properties"][names[-1]]
     if "$ref" in schema:
-        return f"an object with some of the keys {', '.join(EstimatorConfig.model_fields)}"
+        return f"an object with some of the keys {', '.join(GROUPS[names[-1]].model_fields)}"
     every = schema.get("oneOf") or schema.get("anyOf", [schema])
     shapes = [shape for shape in every if shape["type"] != "null"]
     if isinstance(path[-1], int):

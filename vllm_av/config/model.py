@@ -131,6 +131,46 @@ class EstimatorConfig(_Block):
         return replace(default, **given)
 
 
+class BudgetConfig(_Block):
+    """How many drafts of a step are verified; of all scorers alike."""
+
+    min_predicted_gain: float = Field(
+        default=0.02,
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="Drafts are left out of a step only where that is predicted to yield at least "
+        "this much more tokens per time than verifying all of them. More trims less, and so pays "
+        "for trimming less often; 0 trims wherever anything is predicted to be gained.",
+        json_schema_extra={"unit": "share of the tokens per time"},
+    )
+    min_requests: int = Field(
+        default=1,
+        ge=1,
+        le=1_000_000,
+        description="In a step of fewer requests with drafts than this, all drafts are verified.",
+        json_schema_extra={"unit": "requests"},
+    )
+    cost_scale: float = Field(
+        default=1.0,
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="Factor on what verifying more tokens is measured to cost, beyond a step "
+        "without drafts. More trims more, less trims less; 0 trims nothing.",
+        json_schema_extra={"unit": "times the measured cost"},
+    )
+    cost_table_path: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="A file with what steps cost. Where it is there the engine starts without "
+        "measuring them, else it measures and writes it; its folder must exist. One of another "
+        "model, drafter, GPU, layout, size or version is refused (docs/cost-table.md).",
+        json_schema_extra={"unit": "path"},
+    )
+
+
 class AdaptiveVerificationConfig(_Block):
     """The value of ``adaptive_verification_config`` in vLLM's ``--speculative-config``."""
 
@@ -190,4 +230,8 @@ class AdaptiveVerificationConfig(_Block):
         default_factory=EstimatorConfig,
         description="The online acceptance estimator's numbers. Refused beside this package's "
         "scorers that never ask it; those of other packages are not checked for that.",
+    )
+    budget: BudgetConfig = Field(
+        default_factory=BudgetConfig,
+        description="How many drafts of a step are verified, and by what costs that is decided.",
     )

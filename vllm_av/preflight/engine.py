@@ -63,7 +63,11 @@ class Blocker(Protocol):
 
 
 def reasons_of(
-    vllm_config: Any, blockers: Iterable[Blocker], gpu: Gpu | None, answers: Capabilities | None
+    vllm_config: Any,
+    blockers: Iterable[Blocker],
+    gpu: Gpu | None,
+    answers: Capabilities | None,
+    costs: Mapping[str, Any] | None = None,
 ) -> list[Reason]:
     """All that is to be told about this config before its model is built.
 
@@ -72,8 +76,9 @@ def reasons_of(
         blockers: what vLLM has found.
         gpu: None where this process cannot see it.
         answers: what the attention backends can do; None where nobody can be asked.
+        costs: what a cost table must say; None where no table is to be looked at here.
     """
-    setup = setup_of(vllm_config, gpu)
+    setup = setup_of(vllm_config, gpu, costs)
     nvidia = gpu is not None and gpu.platform == "cuda"
     found = judge(setup, answers, installed() if nvidia else None).reasons
     refused = {reason.code for reason in found if reason.weight is Weight.REFUSAL}
@@ -99,12 +104,12 @@ def reason_of(blocker: Blocker) -> Reason:
     )
 
 
-def setup_of(vllm_config: Any, gpu: Gpu | None) -> Setup:
+def setup_of(vllm_config: Any, gpu: Gpu | None, costs: Mapping[str, Any] | None = None) -> Setup:
     """The config of an engine as a question.
 
     Args:
         vllm_config: vLLM's ``VllmConfig``, with a speculative config and a model.
-        gpu: as above.
+        gpu, costs: as above.
     """
     from vllm import __version__
 
@@ -141,6 +146,7 @@ def setup_of(vllm_config: Any, gpu: Gpu | None) -> Setup:
         runner="v2" if config.use_v2_model_runner else "v1",
         features=_features(config),
         environment=that_matter(os.environ),
+        costs=costs,
     )
 
 

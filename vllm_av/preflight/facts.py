@@ -172,6 +172,8 @@ class Setup:
             the setting.
         environment: variables that vLLM reads and that matter here.
         where: field, feature or variable -> the flag, key or file that it comes from.
+        costs: what a cost table must say, as far as it is known; None where the file that the
+            config names is not on this machine.
     """
 
     vllm: str
@@ -199,6 +201,7 @@ class Setup:
     environment: Mapping[str, str] = field(default_factory=dict)
     where: Mapping[str, str] = field(default_factory=dict)
     vllm_is_known: bool = True
+    costs: Mapping[str, Any] | None = None
 
     @property
     def max_query_len(self) -> int:

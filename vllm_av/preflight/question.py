@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vllm_av import checkpoint, machine
 from vllm_av.config.block import BLOCK
 from vllm_av.config.text import printable, shown
 from vllm_av.config.whole import FLAG, key_meant, switched_on
@@ -53,6 +54,11 @@ _SIZES = (
     "decode_context_parallel_size",
     "prefill_context_parallel_size",
     "data_parallel_size",
+)
+_RANKS = (
+    "tensor_parallel_size",
+    "decode_context_parallel_size",
+    "prefill_context_parallel_size",
 )
 _HERE = "the environment"
 
@@ -174,7 +180,35 @@ def ask(question: Question) -> Asked:
         where=_where(flags, graphs, gpu, environment) | _image(question),
         vllm_is_known=vllm.sure,
     )
+    if container is None and executor != "ray" and vllm.here:
+        setup = replace(setup, costs=_costs(setup, seen=question.gpu == gpus.AUTO))
     return Asked(flags, vllm, graphs, hooked(setup))
+
+
+def _costs(setup: Setup, *, seen: bool) -> dict[str, Any]:
+    """What a cost table must say, as far as a command line shows it.
+
+    Args:
+        setup: the question.
+        seen: whether its GPU is this machine's.
+    """
+    gpu, drafter = setup.gpu, setup.speculative.get("model")
+    rows = setup.environment.get("VLLM_ADAPTIVE_VERIFICATION_PROFILE_REAL_ROWS", "1")
+    found = {
+        "target": checkpoint.name(setup.target.name),
+        "method": setup.draft.method,
+        "num_speculative_tokens": setup.draft.num_speculative_tokens,
+        "max_num_seqs": setup.max_num_seqs,
+        "max_num_batched_tokens": setup.max_num_batched_tokens,
+        "profile_real_rows": bool(int(rows)),
+        "vllm": setup.vllm,
+    }
+    found |= {name: getattr(setup, name) for name in _RANKS}
+    if isinstance(drafter, str):
+        found["drafter"] = checkpoint.name(drafter)
+    if seen and gpu is not None:
+        found["device"] = machine.cpu_name() if gpu.platform == "cpu" else gpu.name
+    return found
 
 
 def _gpu(question: Question, vllm: Installed) -> Gpu | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vllm_av.seams import note, scorer
 
 if TYPE_CHECKING:
-    from vllm_av.budget.exploration import Policy
+    from vllm_av.budget.around import Policy
 
 
 def require_free() -> None:
@@ -46,21 +46,27 @@ def create(vllm_config: Any, device: Any) -> "Policy":
 
     Raises:
         ConfigError: the block is not valid.
+        CostTableError: the file for the costs leads nowhere.
     """
     # Not at the head: vLLM loads this module in every process, for everybody.
     from vllm.v1.worker.gpu.spec_decode.adaptive_verification import GreedyDraftBudgetPolicy
 
-    from vllm_av.budget.exploration import ExploringPolicy
+    from vllm_av.budget.stack import stacked
     from vllm_av.config import parse_block
+    from vllm_av.seams import cost_table
 
     spec = vllm_config.speculative_config
+    inner: Policy = GreedyDraftBudgetPolicy()
     with note.left_by_errors():
         config = parse_block(
             spec.adaptive_verification_config or {},
             num_speculative_tokens=spec.num_speculative_tokens,
             method=spec.method,
         )
+        path = config.budget.cost_table_path
+        if path is not None:
+            inner = cost_table.stored(inner, vllm_config, path)
     # vLLM makes the policy after the scorer. One that learns nothing has no use for labels, but
     # a trace has.
     share = config.exploration if scorer.learns() or config.trace is not None else 0.0
-    return ExploringPolicy(GreedyDraftBudgetPolicy(), share)
+    return stacked(inner, config.budget, share)

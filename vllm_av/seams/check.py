@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vllm_av.seams import note
+from vllm_av.seams import cost_table, note
 
 if TYPE_CHECKING:
     from vllm_av.preflight.capabilities import Capabilities
@@ -64,6 +64,7 @@ def check(vllm_config: Any, blockers: list[Any], layers: Mapping[str, Any] | Non
 
     Raises:
         RefusedError: ``AV-CHECK-REFUSED``: adaptive verification cannot run so.
+        CostTableError: it can, but for the file that was to say what steps cost.
     """
     # Not at the head: vLLM loads this module in every process, for everybody.
     from vllm_av.errors import Code
@@ -74,6 +75,8 @@ def check(vllm_config: Any, blockers: list[Any], layers: Mapping[str, Any] | Non
     found = [engine.reason_of(blocker) for blocker in blockers]
     if layers is None and not _is_copy(vllm_config):
         found = _judged_by_rules(vllm_config, blockers) or found
+    elif layers is not None:
+        found += _judged_costs(vllm_config, layers)
     refusals = [reason for reason in found if reason.weight is Weight.REFUSAL]
     if not refusals:
         _tell(found)
@@ -93,13 +96,23 @@ def _judged_by_rules(vllm_config: Any, blockers: list[Any]) -> "list[Reason]":
     from vllm_av.preflight import engine
 
     try:
-        gpu = _gpu(vllm_config)
-        return engine.reasons_of(vllm_config, blockers, gpu, _answers(vllm_config, gpu))
+        gpu = device(vllm_config)
+        costs = cost_table.at_start(vllm_config, gpu)
+        return engine.reasons_of(vllm_config, blockers, gpu, _answers(vllm_config, gpu), costs)
     except Exception:
         init_logger(f"vllm.{__name__}").exception(
             "vllm_av cannot judge this config; vLLM's own check of adaptive verification holds"
         )
         return []
+
+
+def _judged_costs(vllm_config: Any, layers: Mapping[str, Any]) -> "list[Reason]":
+    """A cost table that does not fit, as far as it shows before the weights are read."""
+    from vllm_av.preflight.rules.cost_table import about
+
+    spec = vllm_config.speculative_config
+    costs = cost_table.at_layers(vllm_config, device(vllm_config), layers)
+    return list(about(spec.adaptive_verification_config, costs, "vLLM's config"))
 
 
 def _is_copy(vllm_config: Any) -> bool:
@@ -114,7 +127,7 @@ def _is_copy(vllm_config: Any) -> bool:
     return False
 
 
-def _gpu(vllm_config: Any) -> "Gpu | None":
+def device(vllm_config: Any) -> "Gpu | None":
     """The device of this process; None where it is no worker, and Ray places those."""
     from vllm.platforms import current_platform
 
@@ -123,7 +136,7 @@ def _gpu(vllm_config: Any) -> "Gpu | None":
 
     if current_platform.is_cpu():
         return Gpu("cpu", "cpu", 0, 0)
-    if executor(vllm_config) == "ray" and not _is_worker():
+    if executor(vllm_config) == "ray" and not is_worker():
         return None
     if current_platform.is_xpu():
         return Gpu("xpu", "xpu", 0, 0)
@@ -136,7 +149,7 @@ def _gpu(vllm_config: Any) -> "Gpu | None":
     return Gpu(current_platform.get_device_name(), platform, capability.major, capability.minor)
 
 
-def _is_worker() -> bool:
+def is_worker() -> bool:
     """A worker has joined its group before it asks."""
     import torch
 
@@ -153,7 +166,7 @@ def _answers(vllm_config: Any, gpu: "Gpu | None") -> "Capabilities | None":
 
 def _tell(found: "list[Reason]") -> None:
     """What costs something, and what is decided later; once, where the config is made."""
-    if _is_worker():
+    if is_worker():
         return
     from vllm.logger import init_logger
 
@@ -177,7 +190,11 @@ def _switch_off(spec: Any, refusals: "list[Reason]") -> None:
 
 
 def _refuse(refusals: "list[Reason]") -> None:
-    from vllm_av.errors import RefusedError
+    from vllm_av.errors import Code, CostTableError, RefusedError
 
     with note.left_by_errors():
+        if len(refusals) == 1 and str(refusals[0].code).startswith("AV-COST-TABLE-"):
+            # Adaptive verification can run here: it is a file that is the wrong one.
+            reason = refusals[0]
+            raise CostTableError(Code(reason.code), reason.asked, reason.found, str(reason.fix))
         raise RefusedError(*map(str, refusals))

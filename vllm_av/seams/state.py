@@ -4,11 +4,11 @@ Rule: one rank reads the file and all ranks are given what it found, so that the
 rank of one engine writes it.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vllm_av import checkpoint
 from vllm_av.errors import Code, StateError
 from vllm_av.seams import ranks
 from vllm_av.state import samples
@@ -103,18 +103,12 @@ def identity_of(vllm_config: Any, scorer: str, kind: str) -> dict[str, Any]:
 def _model(config: Any) -> str:
     """Its name, and a digest of its config and weights, which tells a namesake."""
     place = Path(config.model)
-    own = {
-        key: value
-        for key, value in config.hf_config.to_dict().items()
-        if not key.startswith("_") and key != "transformers_version"
-    }
-    digest = hashlib.sha256(json.dumps(own, sort_keys=True, default=str).encode())
+    digest = checkpoint.config_digest(config)
     if place.exists():
         samples.add(place, digest)
     else:  # of a hub, where a commit has a name
         digest.update(str(getattr(config.hf_config, "_commit_hash", None)).encode())
-    local = place.is_absolute() or place.exists()
-    return f"{place.name if local else config.model} {digest.hexdigest()[:12]}"
+    return f"{checkpoint.name(config.model)} {checkpoint.short(digest)}"
 
 
 def _place(given: str) -> Path:

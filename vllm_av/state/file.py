@@ -3,18 +3,14 @@
     identity   JSON as bytes: whose state it is, and a digest of the others (uint8 [n])
     NAME       an array of the scorer's
 
-Rule: the file at the path is always a whole one. A new one is written beside it, brought to disk
-and renamed, so that a process may be killed at any moment; and damage is found.
+Rule: the file at the path is always a whole one (:mod:`vllm_av.files`), and damage is found.
 """
 
-import glob
 import hashlib
 import io
 import json
 import os
-import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -22,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vllm_av import files
 from vllm_av.errors import Code, StateError
 
 VERSION = 1
@@ -43,20 +40,8 @@ def write(path: Path, identity: Mapping[str, Any], arrays: Mapping[str, NDArray[
     buffer = io.BytesIO()
     stored: dict[str, Any] = {_IDENTITY: np.frombuffer(described, np.uint8), **arrays}
     np.savez(buffer, **stored)
-    beside = _beside(path)
     try:
-        try:
-            with beside.open("wb") as file:
-                with suppress(FileNotFoundError):
-                    os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
-                file.write(buffer.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
-        _to_disk(path.parent)
+        files.write(path, buffer.getbuffer())
     except OSError as error:
         raise unwritable(path, error) from error
 
@@ -112,8 +97,7 @@ def clear_parts(path: Path) -> None:
         StateError: ``AV-STATE-WRITE``.
     """
     try:
-        for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
-            part.unlink(missing_ok=True)
+        files.clear_parts(path)
     except OSError as error:
         raise unwritable(path, error) from error
 
@@ -138,18 +122,10 @@ def unwritable(path: Path, error: Exception) -> StateError:
     )
 
 
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{os.getpid()}.part")
-
-
 def _unpack(path: Path) -> tuple[dict[str, Any], Arrays]:
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):  # one without an end, perhaps
-            raise ValueError("it is not an ordinary file")
-        if found.st_size > LARGEST:
-            raise ValueError(f"it has more than {LARGEST >> 20} MiB")
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+        content = files.read(path, LARGEST)
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         identity = json.loads(arrays.pop(_IDENTITY).tobytes())
         if not isinstance(identity, dict):
@@ -178,17 +154,3 @@ def _damaged(path: Path, error: Exception) -> StateError:
         allowed="a file that vllm_av has written, whole",
         fix=f"none needed: the server starts cold, and that file becomes {aside(path).name}",
     )
-
-
-def _to_disk(folder: Path) -> None:
-    """Let the rename outlive a crash of the machine, where folders can be synchronised."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from vllm_av.config import (
     AdaptiveVerificationConfig,
+    BudgetConfig,
     EstimatorConfig,
     Facts,
     canonical,
@@ -36,6 +37,7 @@ DEFAULT = {
         "initial_intercepts": None,
         "log_odds_clamp": 40.0,
     },
+    "budget": {"min_predicted_gain": 0.02, "min_requests": 1, "cost_scale": 1.0},
 }
 # acceptance_estimator.py of vLLM 0.30 to 0.33
 UPSTREAM = {
@@ -54,6 +56,10 @@ def estimator(**settings: Any) -> dict[str, Any]:
 
 def pooled(**settings: object) -> dict[str, Any]:
     return {"scorer": "pooled_estimator", "estimator": settings}
+
+
+def budget(**settings: object) -> dict[str, Any]:
+    return {"budget": settings}
 
 
 def refused(block: object, **facts: Any) -> ConfigError:
@@ -102,6 +108,8 @@ def test_whole_numbers_are_taken_for_fractions() -> None:
         {"state_file": "learnt/monday", "scorer": "pooled_estimator"},
         {"trace": "recordings/monday"},
         {"trace": None},
+        budget(min_predicted_gain=0, min_requests=8, cost_scale=1, cost_table_path="costs.json"),
+        {"scorer": "confidence_head", **budget(cost_table_path=None)},
         {"scorer": "online_estimator", **estimator(initial_intercepts=[0.1, 0, -0.1, 1 / 3])},
     ],
 )
@@ -191,6 +199,19 @@ ENDLESS = 10**5000  # Python refuses to write it in decimals
         (OBJECT, None, "adaptive_verification_config is null; "),
         (OBJECT, {"estimator": [1]}, r"estimator is \[1\]; an object .*refit_interval"),
         (OBJECT, {"estimator": None}, "estimator is null; an object"),
+        (OBJECT, {"budget": 0.02}, "budget is 0.02; an object .*min_predicted_gain, min_requests"),
+        (KEY, {"min_requests": 5}, "; move it into adaptive_verification_config.budget"),
+        (KEY, estimator(cost_scale=5), "; move it into adaptive_verification_config.budget"),
+        (KEY, budget(min_gain=0.1), "budget has .*; write min_predicted_gain"),
+        (KEY, budget(**{"\ud800": 1}), r'budget has the unknown key "\\ud800"'),
+        (RANGE, budget(min_predicted_gain=-0.1), r"is -0.1; .* from 0 to 100 \(share of .* 0.02$"),
+        (RANGE, budget(min_predicted_gain=float("nan")), "min_predicted_gain is NaN; "),
+        (RANGE, budget(min_requests=0), r"is 0; a whole number from 1 to 1000000 \(requests\)"),
+        (TYPE, budget(min_requests=1.5), "is 1.5; a whole number"),
+        (RANGE, budget(cost_scale=101), "cost_scale is 101; a number from 0 to 100 "),
+        (TYPE, budget(cost_scale="2"), 'cost_scale is "2"; .*without quotes'),
+        (TYPE, budget(cost_table_path=5), "is 5; a path in quotes, or null; .* default null"),
+        (RANGE, budget(cost_table_path=""), 'is ""; a path in quotes, or null; '),
         (UNUSED, {"scorer": "confidence_head", **estimator(damping=1)}, '; .* "online_estimator"'),
         (UNUSED, {"scorer": "max_probability", **estimator(damping=50)}, "never asks it"),
     ],
@@ -291,20 +312,22 @@ def test_an_error_with_others_survives_the_way_between_processes() -> None:
     assert copy.others[0].code is TYPE
 
 
-@pytest.mark.parametrize("model", [AdaptiveVerificationConfig, EstimatorConfig])
+@pytest.mark.parametrize("model", [AdaptiveVerificationConfig, BudgetConfig, EstimatorConfig])
 def test_every_key_says_what_it_means(model: Any) -> None:
     schema = model.model_json_schema()
     assert schema["additionalProperties"] is False
     for name, entry in schema["properties"].items():
         assert entry["description"].endswith("."), name
-        assert "default" in entry or name == "estimator"
-        assert entry.get("unit") or name == "estimator", name
+        group = name in ("estimator", "budget")
+        assert "default" in entry or group
+        assert entry.get("unit") or group, name
 
 
 _KEYS = st.sampled_from(
     [
         *AdaptiveVerificationConfig.model_fields,
         *EstimatorConfig.model_fields,
+        *BudgetConfig.model_fields,
         "zzz",
         "-",
         "",

@@ -46,6 +46,7 @@ def test_the_schema_is_that_of_the_block(run: Run) -> None:
     schema = json.loads(out)
     assert list(schema["properties"]) == [
         "allow_lossy",
+        "budget",
         "estimator",
         "exploration",
         "on_unsupported",

@@ -436,6 +436,7 @@ class TestFactory:
             "allow_lossy": False,
             "on_unsupported": "error",
             "exploration": 0.01,
+            "budget": {"min_predicted_gain": 0.02, "min_requests": 1, "cost_scale": 1.0},
         }
         assert json.loads(named.partition("settings ")[2])["estimator"]["damping"] == 5
 

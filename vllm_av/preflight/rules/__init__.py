@@ -12,6 +12,7 @@ from vllm_av.preflight.capabilities import Capabilities, LayerAnswer
 from vllm_av.preflight.facts import Setup
 from vllm_av.preflight.reasons import Reason, Verdict, Weight, verdict
 from vllm_av.preflight.rules import (
+    cost_table,
     costs,
     deepseek,
     drafter,
@@ -43,6 +44,7 @@ _RULES = (
     *deepseek.RULES,
     *unseen.RULES,
     *costs.RULES,
+    *cost_table.RULES,
     *fast_paths.RULES,
 )
 _ORDER = (Weight.REFUSAL, Weight.UNKNOWN, Weight.CAUTION)
