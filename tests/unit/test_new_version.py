@@ -82,4 +82,4 @@ def test_an_index_that_cannot_be_asked(shop: Path, tmp_path: Path) -> None:
 
 def test_the_order_of_versions() -> None:
     ordered = ["0.9.2", "0.10.0rc1", "0.10.0rc2", "0.10.0", "0.10.0.post1", "0.10.1", "1.0.0"]
-    assert sorted(reversed(ordered), key=key_of) == ordered
+    assert sorted([*ordered[4:], *ordered[:4]], key=key_of) == ordered

@@ -62,7 +62,7 @@ def wheel_fetched(
             try:
                 say(f"fetching {wanted}, once, into {folder}")
                 done = download(wanted, like.tags, part)
-                if done.failed:
+                if done.failed and not done.unheard:
                     done = download(wanted, [], part)
                 brought = sorted(part.glob("*.whl"))
                 if done.failed or not brought:

@@ -166,6 +166,11 @@ class PipRun:
     lines: list[str]
 
     @property
+    def unheard(self) -> bool:
+        """Did a connection fail?"""
+        return any(_CONNECTION.match(line) for line in self.lines)
+
+    @property
     def reason(self) -> str:
         """Why it failed: its last error and, if it is another line, what broke the connection."""
         errors = [line for line in self.lines if line.startswith("ERROR: ")]
