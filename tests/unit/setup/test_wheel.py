@@ -1,5 +1,6 @@
 """What a wheel of the package carries."""
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -24,11 +25,42 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(next(folder.glob("*.whl")))
 
 
+@pytest.fixture(scope="module")
+def from_a_checkout(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Built from a folder in which tools have been at work."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("LICENSE", "NOTICE", "README.md", "pyproject.toml", "ci/wheel.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    (folder / "vllm_av").mkdir()
+    shutil.copy(ROOT / "vllm_av/__init__.py", folder / "vllm_av/__init__.py")
+    for name in (
+        *("series", "core/a.patch", ".ruff_cache/0/1", "core/__pycache__/a.pyc"),
+        *("tests/.pytest_cache/README.md", "tests/.hidden", "tests/test_a.py"),
+    ):
+        (folder / "patches" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "patches" / name).write_text(name)
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), "-t", "wheel"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return zipfile.ZipFile(next(folder.glob("*.whl")))
+
+
+def test_what_tools_leave_beside_the_series_is_not_carried(
+    from_a_checkout: zipfile.ZipFile,
+) -> None:
+    start = "vllm_av/_patches/"
+    names = (name for name in from_a_checkout.namelist() if name.startswith(start))
+    assert {name.removeprefix(start) for name in names} == {
+        *("series", "core/a.patch", "tests/test_a.py"),
+    }
+
+
 def test_the_series_lies_inside_the_package(wheel: zipfile.ZipFile) -> None:
+    names = (path.relative_to(ROOT) for path in (ROOT / "patches").rglob("*") if path.is_file())
     source = {
-        f"vllm_av/_patches/{path.relative_to(ROOT / 'patches')}": path.read_bytes()
-        for path in (ROOT / "patches").rglob("*")
-        if path.is_file()
+        f"vllm_av/_{name}": (ROOT / name).read_bytes()
+        for name in names
+        if not any(part.startswith(".") or part == "__pycache__" for part in name.parts)
     }
     carried = {n: wheel.read(n) for n in wheel.namelist() if n.startswith("vllm_av/_patches/")}
     assert "vllm_av/_patches/0.32.0/series" in carried
