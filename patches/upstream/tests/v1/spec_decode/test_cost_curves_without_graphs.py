@@ -92,7 +92,8 @@ def test_which_steps_price_the_drafter(captured):
     )
     assert curves["verify"] == [(4, 4.0), (8, 8.0)]
     # Where graphs are captured, only their replays do; else there is one mode only.
-    assert curves["draft"] == [(4, 4.0)] if captured else [(2, 2.0), (4, 4.0)]
+    priced = [(4, 4.0)] if captured else [(2, 2.0), (4, 4.0)]
+    assert curves["draft"] == priced
 
 
 def test_tables_step_where_sizes_pad_and_are_smooth_elsewhere():

@@ -42,12 +42,19 @@ def runner():
         (batch["num_tokens"], batch["context_len"], runner.step_timing.timed)
     )
     runner.curves = []
+
+    def observe_verification(*args, warm_up):
+        assert warm_up
+        runner.runs.append("scorer's kernels")
+
+    runner.speculator = SimpleNamespace(observe_verification=observe_verification)
     batches = [
         {"num_tokens": n, "context_len": 7} for n in SIZES for _ in range(REPLAYS)
     ]
     runner.adaptive_verification = SimpleNamespace(
         batches_to_profile=lambda capture_sizes: batches if not capture_sizes else [],
         set_initial_cost_curves=runner.curves.append,
+        warm_up=lambda: runner.runs.append("manager's kernels"),
     )
     runner.kv_caches = ["one"]
     return runner
@@ -68,12 +75,13 @@ def make_worker(runner, use_v2_model_runner=True):
     return worker
 
 
-def test_each_size_runs_once_before_it_is_timed(runner):
+def test_steps_are_timed_when_all_is_compiled(runner):
     make_worker(runner).compile_or_warm_up_model()
+    compiled = ["scorer's kernels", "manager's kernels"]
     untimed = [(n, 7, False) for n in SIZES]
     timed = [(n, 7, True) for n in SIZES]
     # In turn: other load on the machine does not hit all runs of one size.
-    assert runner.runs == untimed + timed * REPLAYS
+    assert runner.runs == compiled + untimed + timed * REPLAYS
     assert runner.curves == [["samples"]]
 
 
