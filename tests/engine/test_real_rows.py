@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from tests.engine import models
 from tests.engine.harness import Engine
+from tests.engine.sampling import REQUESTS, TINY_STEPS, tiny_engine
 
+PROMPTS = [[n % 8, 3 * n % 8, 5, (n * n) % 8] for n in range(8)]
+SIZES = {1 << i for i in range((REQUESTS * (TINY_STEPS + 1)).bit_length())}
 SWITCH = "VLLM_ADAPTIVE_VERIFICATION_PROFILE_REAL_ROWS"
 
 Row = tuple[torch.Tensor, torch.Tensor]  # whether it is padding, and its token
@@ -34,6 +38,11 @@ def rows_profiled(engine: Engine) -> list[Row]:
     return seen
 
 
+@pytest.fixture(scope="module")
+def engine(random_pair: tuple[str, str]) -> Engine:
+    return tiny_engine(random_pair)
+
+
 @pytest.fixture(autouse=True)
 def fresh_variables() -> None:
     """vLLM reads its variables anew."""
@@ -44,34 +53,34 @@ def fresh_variables() -> None:
 
 @pytest.mark.parametrize("value", [None, "1"])
 def test_rows_are_profiled_as_requests_have_them(
-    adaptive: Engine, monkeypatch: pytest.MonkeyPatch, value: str | None
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, value: str | None
 ) -> None:
     monkeypatch.delenv(SWITCH, raising=False)
     if value is not None:
         monkeypatch.setenv(SWITCH, value)
-    seen = rows_profiled(adaptive)
-    assert {len(tokens) for _, tokens in seen} == {1, 2, 4, 8, 16, 32, 48}
+    seen = rows_profiled(engine)
+    assert {len(tokens) for _, tokens in seen} == SIZES
     assert not any(padding.any() for padding, _ in seen)
-    vocabulary = adaptive.runner.vocab_size
     for _, tokens in seen:
-        assert 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary
-    assert all(tokens.unique().numel() > 40 for _, tokens in seen if len(tokens) == 48)
+        assert 0 <= int(tokens.min()) <= int(tokens.max()) < models.VOCABULARY
+    assert all(len(tokens.unique()) == models.VOCABULARY for _, tokens in seen if len(tokens) > 200)
 
 
-def test_rows_can_be_profiled_as_padding(adaptive: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_can_be_profiled_as_padding(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "0")
-    seen = rows_profiled(adaptive)
-    assert {len(tokens) for _, tokens in seen} == {1, 2, 4, 8, 16, 32, 48}
+    seen = rows_profiled(engine)
+    assert {len(tokens) for _, tokens in seen} == SIZES
     assert all(padding.all() for padding, _ in seen)
     assert not any(tokens.any() for _, tokens in seen)
 
 
 def test_a_step_of_requests_is_no_padding_afterwards(
-    adaptive: Engine, prompts: list[list[int]], expected: list[list[int]]
+    engine: Engine, random_pair: tuple[str, str]
 ) -> None:
-    adaptive.runner.profile_adaptive_verification()
-    adaptive.price(8 * 8.0)
-    assert adaptive.greedy(prompts, batch=8) == expected
+    engine.runner.profile_adaptive_verification()
+    engine.price(8 * 8.0)
+    tokens = engine.greedy(PROMPTS, batch=8)
+    assert tokens == [models.greedy(random_pair[0], prompt) for prompt in PROMPTS]
 
 
 def test_compiled_graphs_do_not_depend_on_it() -> None:

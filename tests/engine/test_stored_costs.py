@@ -1,21 +1,28 @@
 """A policy that knows what steps cost; without ``core/stored-cost-curves`` each test here fails."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.engine.harness import Engine
+from tests.engine.sampling import REQUESTS, TINY_STEPS, tiny_engine
 
+LARGEST = REQUESTS * (TINY_STEPS + 1)
+SIZES = [1 << i for i in range(LARGEST.bit_length())]  # it is a power of two
 LOADED = ([(1, 0.5), (8, 1.5)], [(1, 2.0), (16, 3.0), (48, 9.0)])
 
 
 class Keeper:
-    """Decides nothing: it has cost curves, or is told them."""
+    """Has cost curves, or is told them; the first request gets what the warm-up keeps."""
 
     def __init__(self, curves: Any = None) -> None:
         self.curves = curves
         self.asked: list[list[int]] = []
         self.saved: list[tuple[list[int], Any]] = []
+
+    def assign(self, confidence_probs: Any, idx_mapping: Any, capacities: Any, budget: int) -> None:
+        capacities.zero_()[0] = budget
 
     def load_cost_curves(self, capture_sizes: list[int]) -> Any:
         self.asked.append(capture_sizes)
@@ -25,25 +32,36 @@ class Keeper:
         self.saved.append((capture_sizes, curves))
 
 
+@pytest.fixture(scope="module")
+def started(random_pair: tuple[str, str]) -> Engine:
+    return tiny_engine(random_pair)
+
+
 @pytest.fixture
-def runs(adaptive: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def engine(started: Engine) -> Iterator[Engine]:
+    with started.kept_cost_tables():
+        yield started
+
+
+@pytest.fixture
+def runs(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes of the steps that the engine has run for a profile."""
     seen: list[int] = []
-    run = adaptive.runner._dummy_run
+    run = engine.runner._dummy_run
 
     def counted(num_tokens: int, **options: Any) -> Any:
         seen.append(num_tokens)
         return run(num_tokens, **options)
 
-    monkeypatch.setattr(adaptive.runner, "_dummy_run", counted)
-    monkeypatch.setattr(adaptive.manager, "_policy", adaptive.manager._policy)
+    monkeypatch.setattr(engine.runner, "_dummy_run", counted)
+    monkeypatch.setattr(engine.manager, "_policy", engine.manager._policy)
     return seen
 
 
-def test_known_costs_are_not_profiled(adaptive: Engine, runs: list[int]) -> None:
-    manager = adaptive.manager
+def test_known_costs_are_not_profiled(engine: Engine, runs: list[int]) -> None:
+    manager = engine.manager
     keeper = manager._policy = Keeper(LOADED)
-    adaptive.runner.profile_adaptive_verification()
+    engine.runner.profile_adaptive_verification()
     assert runs == []
     assert keeper.asked == [[]]
     assert keeper.saved == []
@@ -53,20 +71,20 @@ def test_known_costs_are_not_profiled(adaptive: Engine, runs: list[int]) -> None
     assert verify[32] == 6.0  # without graphs nothing pads
 
 
-def test_profiled_costs_come_back_as_they_were(adaptive: Engine, runs: list[int]) -> None:
-    manager = adaptive.manager
+def test_profiled_costs_come_back_as_they_were(engine: Engine, runs: list[int]) -> None:
+    manager = engine.manager
     keeper = manager._policy = Keeper()
-    adaptive.runner.profile_adaptive_verification()
-    assert set(runs) == {1, 2, 4, 8, 16, 32, 48}
+    engine.runner.profile_adaptive_verification()
+    assert set(runs) == set(SIZES)
     profiled = manager.cost_tables
     ((sizes, curves),) = keeper.saved
     assert sizes == []
-    assert [size for size, _ in curves[1]] == [1, 2, 4, 8, 16, 32, 48]
+    assert [size for size, _ in curves[1]] == SIZES
 
     again = manager._policy = Keeper(curves)
     manager.cost_tables = None
     runs.clear()
-    adaptive.runner.profile_adaptive_verification()
+    engine.runner.profile_adaptive_verification()
     assert runs == []
     assert again.saved == []
     for table, before in zip(manager.cost_tables, profiled, strict=True):
@@ -74,9 +92,9 @@ def test_profiled_costs_come_back_as_they_were(adaptive: Engine, runs: list[int]
 
 
 @pytest.mark.usefixtures("runs")
-def test_captured_sizes_pad_whether_costs_are_known_or_not(adaptive: Engine) -> None:
+def test_captured_sizes_pad_whether_costs_are_known_or_not(engine: Engine) -> None:
     """What the GPU's capture_model() does with the manager."""
-    manager = adaptive.manager
+    manager = engine.manager
     limit = manager._cudagraph_limit
     keeper = manager._policy = Keeper(LOADED)
     try:
@@ -103,20 +121,18 @@ def test_captured_sizes_pad_whether_costs_are_known_or_not(adaptive: Engine) -> 
         ([(1, 1.0)], [(1, 0.0)]),
     ],
 )
-def test_costs_that_make_no_table_are_refused(
-    adaptive: Engine, runs: list[int], broken: Any
-) -> None:
-    before = adaptive.manager.cost_tables
-    adaptive.manager._policy = Keeper(broken)
+def test_costs_that_make_no_table_are_refused(engine: Engine, runs: list[int], broken: Any) -> None:
+    before = engine.manager.cost_tables
+    engine.manager._policy = Keeper(broken)
     with pytest.raises(ValueError, match="cost curve"):
-        adaptive.runner.profile_adaptive_verification()
+        engine.runner.profile_adaptive_verification()
     assert runs == []
-    assert adaptive.manager.cost_tables is before
+    assert engine.manager.cost_tables is before
 
 
-def test_vllms_policy_knows_no_costs(adaptive: Engine, runs: list[int]) -> None:
+def test_vllms_policy_knows_no_costs(engine: Engine, runs: list[int]) -> None:
     from vllm.v1.worker.gpu.spec_decode.adaptive_verification import GreedyDraftBudgetPolicy
 
-    adaptive.manager._policy = GreedyDraftBudgetPolicy()
-    adaptive.runner.profile_adaptive_verification()
-    assert set(runs) == {1, 2, 4, 8, 16, 32, 48}
+    engine.manager._policy = GreedyDraftBudgetPolicy()
+    engine.runner.profile_adaptive_verification()
+    assert set(runs) == set(SIZES)
