@@ -127,6 +127,8 @@ def brings_of(step: Step) -> set[str]:
 
 def _waits(step: Step, brings: dict[str, set[str]], files: Files) -> tuple[str, ...]:
     """The held patches that a patch names, or whose names it uses."""
+    if not brings:
+        return ()
     uses = {name for path in step.after for name in used(path, step.before[path], step.after[path])}
     there = {name for path in step.after for name in brought(path, None, files[path])}
     return tuple(
@@ -192,6 +194,8 @@ class _Attempt:
         found: dict[tuple[str, str], Place] = {}
         for path, carried in self.carried.items():
             before, theirs = self.origin[path], self.files[path]
+            if before == theirs:
+                continue
             for block, placed in carried.blocks:
                 was = [name_at(before, line) for line in (block.i - 1, block.i)]
                 now = [name_at(theirs, line) for line in (placed.i - 1, placed.i)]
@@ -206,6 +210,8 @@ class _Attempt:
         """The functions that the patch changes and the new vLLM has changed too."""
         found = []
         for path, carried in self.carried.items():
+            if old(path) == new(path):
+                continue
             inside = {name_at(self.files[path], placed.i) for _, placed in carried.blocks}
             changed = [
                 one

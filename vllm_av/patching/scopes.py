@@ -43,8 +43,8 @@ def scopes_of(content: bytes | None) -> tuple[Scope, ...]:
                 is_class = isinstance(child, ast.ClassDef)
                 found.append(Scope(name, first, child.end_lineno or child.lineno, is_class))
                 walk(child, f"{name}.")
-            else:
-                walk(child, prefix)
+            elif isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+                walk(child, prefix)  # an expression holds no definition
 
     walk(tree, "")
     return tuple(found)

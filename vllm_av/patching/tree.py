@@ -198,12 +198,13 @@ def wheel_source(wheel: Path) -> Source:
         PatchError: AV-PATCH-NO-VLLM, where it is no wheel of vLLM.
     """
     try:
-        with zipfile.ZipFile(wheel) as archive:
-            names = set(archive.namelist())
-            metadata = next(
-                (name for name in names if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)), None
-            )
-            dist, version = _identity(archive.read(metadata)) if metadata else ("", "")
+        # Kept open: to open a wheel of thousands of files takes long.
+        archive = zipfile.ZipFile(wheel)
+        names = set(archive.namelist())
+        metadata = next(
+            (name for name in names if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)), None
+        )
+        dist, version = _identity(archive.read(metadata)) if metadata else ("", "")
     except (OSError, *_BROKEN) as error:
         dist, version, names = "", str(error), set()
     if dist not in NAMES:
@@ -214,11 +215,11 @@ def wheel_source(wheel: Path) -> Source:
             "download one with pip",
         )
 
-    @cache  # to open a wheel of thousands of files takes long
+    @cache
     def read(path: str) -> bytes | None:
         if path not in names:
             return None
-        with damaged(wheel), zipfile.ZipFile(wheel) as archive:
+        with damaged(wheel):
             return archive.read(path)
 
     return Source(wheel.name, dist, version, read)
