@@ -48,8 +48,9 @@ class ExploringPolicy(Around):
         super().__init__(inner)
         self._share = share
         self._credit = 0.0
-        self._turn = 0
-        self._requests = self._explored = 0
+        # A split before the first step is the warm-up's: it explores if ever a step will.
+        self._requests = self._explored = int(share > 0.0)
+        self._turn = -self._explored
 
     def choose(self, inputs: Any) -> int:
         """The inner policy's budget, and room for the requests that are explored in this step."""

@@ -166,3 +166,33 @@ def test_a_step_without_drafts_is_left_alone() -> None:
     assert Batch([4]).step(policy)[0] == 0  # a share of .9 is not yet one request
     assert Batch([0, 0]).step(policy) == (0, [0, 0])
     assert Batch([4]).step(policy) == (4, [4])
+
+
+def test_a_split_before_the_first_step_runs_what_exploring_runs() -> None:
+    """The warm-up's, of which the steps know nothing."""
+
+    class Seen(TopSurvivals):
+        rows = torch.empty(0)
+
+        def assign(
+            self,
+            confidence_probs: torch.Tensor,
+            idx_mapping: torch.Tensor,
+            capacities: torch.Tensor,
+            draft_budget: int,
+        ) -> None:
+            self.rows = confidence_probs[idx_mapping]
+            super().assign(confidence_probs, idx_mapping, capacities, draft_budget)
+
+    batch = Batch([4, 4, 4])
+    policies = [ExploringPolicy(Seen(3), share) for share in (0.4, 0.4, 0.0)]
+    rows = []
+    for policy in policies[1:]:
+        kept = torch.from_numpy(batch.drafts.copy())
+        policy.assign(batch.confidences, batch.slots, kept, 2)
+        assert int(kept.sum()) == 2
+        rows.append(policy._inner.rows)
+    assert (rows[0] == 1.0).all()
+    assert torch.equal(rows[1], batch.confidences[batch.slots])
+    cold, warm, _ = policies
+    assert [batch.step(warm) for _ in range(30)] == [batch.step(cold) for _ in range(30)]
