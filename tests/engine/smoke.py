@@ -8,6 +8,9 @@ SMOKE = frozenset(
         # Greedy tokens, whatever is trimmed, and in the processes that vLLM starts by default.
         "test_greedy.py::test_adaptive_verification_gives_the_same_tokens[some]",
         "test_greedy.py::test_the_engine_in_processes_of_its_own_gives_the_same_tokens",
+        # Steps that trim nothing, between others; and nothing is compiled while requests wait.
+        "test_untrimmed.py::test_the_rest_is_reallocated_as_before",
+        "test_warm.py::test_no_request_waits_for_a_compiler[online_estimator]",
         # The config in force, and in the compile hash.
         "test_config.py::test_a_block_is_filled_in_and_stays_plain_json[adaptive_verification_config]",
         "test_config.py::test_flag_and_block_count_in_the_compile_hash_of_every_method",
