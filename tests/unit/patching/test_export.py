@@ -105,7 +105,10 @@ def test_a_new_patch(tree: Tree, series: Series, pristine: Path) -> None:
     apply(tree, series)
     for path, content in THIRD.items():
         (tree.site / path).write_bytes(content)
-    new = ("cpu/third.patch", MESSAGE.format(title="Do a third thing"))
+    new = (
+        "cpu/third.patch",
+        MESSAGE.format(title="Do a third thing") + "Requires: cpu/step-1.patch\n",
+    )
     exported = _export(tree, series, new=new)
     assert exported.written == ("cpu/third.patch", "series")
     again = read_series(series.folder.parent, series.version)
@@ -115,6 +118,7 @@ def test_a_new_patch(tree: Tree, series: Series, pristine: Path) -> None:
         "Why": "something is missing without it",
         "Upstream-Status": "not-sent",
         "Removal": "when vLLM does it itself",
+        "Requires": "cpu/step-1.patch",
     }
     assert faults(patch) == []
     assert verify(series.folder.parent, source_at(pristine)).problems == ()
