@@ -10,11 +10,12 @@ from unittest import mock
 
 import pytest
 
-from tests.engine.harness import logged_by
-from tests.engine.sampling import draw, tiny_engine
+from tests.engine.harness import engine_arguments, logged_by, speculation
+from tests.engine.sampling import draw, tiny_changes, tiny_engine
 from vllm_av.budget.costs import table
-from vllm_av.budget.costs.identity import FIELDS
+from vllm_av.budget.costs.identity import FIELDS, differences
 from vllm_av.errors import Code, CostTableError
+from vllm_av.preflight.question import Question, ask
 
 LOGGER = "vllm.vllm_av.seams.cost_table"
 
@@ -90,6 +91,20 @@ def test_the_second_one_measures_nothing_and_decides_by_the_same_costs(
     found, steps = draw(second.engine, 0.0, 12, draws=8)
     assert steps
     assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.usefixtures("first")
+def test_the_check_compares_what_the_engine_wrote(random_pair: tuple[str, str], path: Path) -> None:
+    block = {"budget": {"cost_table_path": str(path)}}
+    spec = json.dumps(speculation(random_pair[1], "draft_model", True, 3, block))
+    flags = engine_arguments(random_pair[0], None, **tiny_changes(3))
+    args = [flags["model"], "--speculative-config", spec, "--dtype", "float32", "--enforce-eager"]
+    for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens"):
+        args += [f"--{name.replace('_', '-')}", str(flags[name])]
+    asked = ask(Question(tuple(args)))
+    assert asked.setup.costs is not None
+    assert len(asked.setup.costs) > 10
+    assert differences(table.read(path).identity, asked.setup.costs) == []
 
 
 @pytest.mark.usefixtures("first")

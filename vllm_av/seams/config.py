@@ -39,6 +39,8 @@ def validate(block: dict[str, Any], spec: Any) -> dict[str, Any]:
     # Not at the head: vLLM loads this module in every process, for everybody.
     from vllm_av.config import canonical, parse_block
     from vllm_av.scorers.build import admit
+    from vllm_av.seams import cost_table
+    from vllm_av.seams.check import is_worker
 
     with note.left_by_errors():
         config = parse_block(block, num_speculative_tokens=spec.num_speculative_tokens)
@@ -47,4 +49,6 @@ def validate(block: dict[str, Any], spec: Any) -> dict[str, Any]:
             from vllm_av.replay.writer import check_folder
 
             check_folder(Path(config.trace))
+    if config.budget.cost_table_path is not None and is_worker():
+        cost_table.look_at_models(spec)  # no model is loaded, which would edit its config
     return canonical(config)

@@ -72,7 +72,7 @@ def _known(vllm_config: Any, gpu: "Gpu | None") -> dict[str, Any]:
     spec, parallel = vllm_config.speculative_config, vllm_config.parallel_config
     scheduler = vllm_config.scheduler_config
     return {
-        **_of_models(vllm_config),
+        **look_at_models(spec),
         "num_speculative_tokens": spec.num_speculative_tokens,
         "kv_cache_dtype": str(vllm_config.cache_config.cache_dtype),
         "tensor_parallel_size": parallel.tensor_parallel_size,
@@ -131,17 +131,15 @@ def backends_of(layers: Iterable[Any]) -> list[str]:
 
 
 def is_first_rank(vllm_config: Any) -> bool:
-    """Whether this process asks for all ranks, or is none of them."""
+    """Whether this process asks for all ranks, or starts the one that does."""
+    from vllm_av.seams import ranks
     from vllm_av.seams.check import is_worker
 
-    if not is_worker():
-        return True
-    from vllm.distributed.parallel_state import get_dp_group, get_pcp_group, get_tp_group
-
-    groups = [get_tp_group(), get_pcp_group()]
-    if vllm_config.parallel_config.data_parallel_size > 1:
-        groups.append(get_dp_group())
-    return all(group.rank_in_group == 0 for group in groups)
+    parallel = vllm_config.parallel_config
+    if parallel.data_parallel_rank != 0:
+        return False
+    # On another node the path may lead elsewhere, and nobody there will read it.
+    return ranks.is_first() if is_worker() else bool(parallel.node_rank_within_dp == 0)
 
 
 def _is_named(vllm_config: Any) -> bool:
@@ -149,15 +147,19 @@ def _is_named(vllm_config: Any) -> bool:
     return block.get("budget", {}).get("cost_table_path") is not None
 
 
-def _of_models(vllm_config: Any) -> dict[str, Any]:
-    spec = vllm_config.speculative_config
+def look_at_models(spec: Any) -> dict[str, Any]:
+    """What the models are, as they were at the first look.
+
+    Args:
+        spec: vLLM's ``SpeculativeConfig``.
+    """
     known = _models.get(id(spec))
     if known is None:
         from vllm_av import checkpoint
 
         found: dict[str, Any] = {"method": spec.method}
         for role, config in (
-            ("target", vllm_config.model_config),
+            ("target", spec.target_model_config),
             ("drafter", spec.draft_model_config),
         ):
             found[role] = checkpoint.name(config.model)
