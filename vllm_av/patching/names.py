@@ -1,7 +1,8 @@
 """Which names does a change of a Python file bring, and which does it use?
 
-Only names that other files can reach: modules, functions, classes, fields, attributes. Read from
-the syntax tree, so a word in a comment is no use; nothing is imported.
+Names that other files can reach: modules, functions, classes, fields, attributes; and those that
+a file imports for itself. Read from the syntax tree, so a word in a comment is no use; nothing is
+imported.
 """
 
 import ast
@@ -19,6 +20,10 @@ class Names:
     """Functions, classes, methods, fields of classes and modules, attributes that are set."""
     bound: set[str] = field(default_factory=set)
     """Variables and arguments, in whatever scope; imports are none of them."""
+    imported: set[str] = field(default_factory=set)
+    """What imports bind, under the name that the file uses."""
+    read: set[str] = field(default_factory=set)
+    """Plain names that are read."""
     used: set[str] = field(default_factory=set)
     """Names, attributes and keywords that are read, and what is imported."""
 
@@ -34,6 +39,23 @@ def used(path: str, before: bytes | None, after: bytes | None) -> set[str]:
     """What a changed file uses that it did not use before, and does not bind itself."""
     here = names_in(path, after)
     return here.used - names_in(path, before).used - here.defined - here.bound
+
+
+def imported(path: str, before: bytes | None, after: bytes | None) -> set[str]:
+    """What the file imports after a change and did not before."""
+    return names_in(path, after).imported - names_in(path, before).imported
+
+
+def unbound(path: str, before: bytes | None, after: bytes | None) -> set[str]:
+    """Plain names that a changed file reads and neither binds nor imports, where it did not before.
+
+    Builtins are among them.
+    """
+    return _unbound(names_in(path, after)) - _unbound(names_in(path, before))
+
+
+def _unbound(names: Names) -> set[str]:
+    return names.read - names.defined - names.bound - names.imported
 
 
 def known(path: str, content: bytes | None) -> set[str]:
@@ -57,8 +79,11 @@ def names_in(path: str, content: bytes | None) -> Names:
         return found  # told by those who compile it
     for node in ast.walk(tree):
         match node:
-            case ast.Name(id=name, ctx=context):
-                (found.used if isinstance(context, ast.Load) else found.bound).add(name)
+            case ast.Name(id=name, ctx=ast.Load()):
+                found.used.add(name)
+                found.read.add(name)
+            case ast.Name(id=name):
+                found.bound.add(name)
             case ast.Attribute(attr=name, ctx=context):
                 (found.used if isinstance(context, ast.Load) else found.defined).add(name)
             case ast.arg(arg=name):
@@ -73,8 +98,12 @@ def names_in(path: str, content: bytes | None) -> Names:
                 found.defined.update(_fields(node))
             case ast.Import(names=aliases):
                 found.used.update(alias.name for alias in aliases)
-            case ast.ImportFrom():
+                found.imported.update(
+                    alias.asname or alias.name.partition(".")[0] for alias in aliases
+                )
+            case ast.ImportFrom(names=aliases):
                 found.used.update(_imported(path, node))
+                found.imported.update(alias.asname or alias.name for alias in aliases)
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from vllm_av.errors import PatchError
 from vllm_av.patching.diff import apply_diff
 from vllm_av.patching.mail import Patch
-from vllm_av.patching.names import brought, known, used
+from vllm_av.patching.names import brought, imported, known, unbound, used
 from vllm_av.patching.offset import relocated
 from vllm_av.patching.series import Files, Series, group_of
 from vllm_av.patching.tree import GROUPS
@@ -170,9 +170,11 @@ def _brought_by(
         start: the files that the patch changes into ``end``.
     """
     uses: set[str] = set()
+    bare: dict[str, set[str]] = {}
     there = {name for path in start for name in known(path, start[path])}
     for diff in patch.diffs:
         uses |= used(diff.path, start[diff.path], end[diff.path])
+        bare[diff.path] = unbound(diff.path, start[diff.path], end[diff.path])
         there |= brought(diff.path, start[diff.path], end[diff.path])
     files = pristine
     for one in before:
@@ -180,9 +182,11 @@ def _brought_by(
             after = applied([one], files)
         except PatchError:
             return  # told of that patch
-        brings: set[str] = set()
+        found: set[str] = set()
         for diff in one.diffs:
-            brings |= brought(diff.path, files[diff.path], after[diff.path])
-        if one.name not in named and (found := sorted((brings & uses) - there)):
-            yield one.name, found
+            change = diff.path, files[diff.path], after[diff.path]
+            found |= (brought(*change) & uses) - there
+            found |= imported(*change) & bare.get(diff.path, set())
+        if found and one.name not in named:
+            yield one.name, sorted(found)
         files = after

@@ -2,7 +2,8 @@
 
 ``<root>/upstream/<group>/<name>.toml`` is for the patch of that name in every series, and
 ``<root>/upstream/tests`` holds the tests at their paths below vLLM's ``tests/``. Rule: every patch
-has its data and at least one test, every test belongs to one patch, and nothing else lies there.
+of the newest series has its data and at least one test, every test belongs to one patch, and
+nothing else lies there. What the newest vLLM needs no longer is not sent.
 """
 
 import re
@@ -101,6 +102,11 @@ def ran_on(root: Path, name: str) -> str:
     raise _refused(name, f"{RAN_ON} has no version whose series lists it")
 
 
+def sendable(root: Path) -> list[str]:
+    """The names of the patches that vLLM has a use for: those of the newest series."""
+    return entries(root / versions(root)[-1])
+
+
 def upstream_problems(root: Path, names: Sequence[str]) -> list[str]:
     """What is missing or wrong beside the patches of one series, and beside none.
 
@@ -109,7 +115,10 @@ def upstream_problems(root: Path, names: Sequence[str]) -> list[str]:
     if not (root / UPSTREAM).is_dir():
         return []
     problems: list[str] = []
+    sent = sendable(root)
     for name in names:
+        if name not in sent:
+            continue
         try:
             for path in read_beside(root, name).tests:
                 read_test(root, name, path)

@@ -17,7 +17,14 @@ from vllm_av.patching.needs import Read, applied, closure
 from vllm_av.patching.offset import relocated
 from vllm_av.patching.script import Block, split_lines, tidy
 from vllm_av.patching.series import Files, Series
-from vllm_av.patching.upstream import TESTS, Beside, ran_on, read_beside, read_test
+from vllm_av.patching.upstream import (
+    TESTS,
+    Beside,
+    ran_on,
+    read_beside,
+    read_test,
+    sendable,
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,8 @@ class Mail:
 def mails_of(series: Series, read: Read, root: Path, only: str | None = None) -> list[Mail]:
     """The mails of a series, or of one patch with what it needs.
 
+    What the newest series no longer has makes no mail, unless it is named.
+
     Args:
         read: pristine files; None where there is no such file.
         root: where the series lies, and ``upstream`` beside it.
@@ -48,7 +57,7 @@ def mails_of(series: Series, read: Read, root: Path, only: str | None = None) ->
             what it says that it needs.
     """
     needs = {patch.name: _needs(series, patch) for patch in series.patches}
-    wanted: Collection[str] = needs
+    wanted: Collection[str] = sendable(root)
     if only is not None:
         if only not in needs:
             raise PatchError(
@@ -126,10 +135,7 @@ def _head(patch: Patch, beside: Beside, first: Sequence[str], where: str) -> byt
         listed = "\n".join(_wrapped(title, "* ") for title in first)
         purpose.append(f"Comes after{order}:\n\n{listed}")
     commands = "\n".join(f"    pytest {TESTS}/{path}" for path in beside.tests)
-    failed = f"{beside.failed_without} of them" if beside.failed_without < beside.passed else "all"
-    counted = (
-        f"{beside.passed} passed; without the change, {failed} fail. Run on {where}, not on a GPU."
-    )
+    counted = f"{_counted(beside)} Run on {where}, not on a GPU."
     sections = {
         "Purpose": purpose,
         "Test Plan": [beside.test_plan, commands],
@@ -146,6 +152,15 @@ def _head(patch: Patch, beside: Beside, first: Sequence[str], where: str) -> byt
             b"\nContent-Transfer-Encoding: 8bit"
         )
     return header + b"\n\n" + message.encode() + b"\n\n"
+
+
+def _counted(beside: Beside) -> str:
+    failed = beside.failed_without
+    if failed == beside.passed:
+        what = "it fails" if failed == 1 else "all fail"
+    else:
+        what = f"{failed} of them {'fails' if failed == 1 else 'fail'}"
+    return f"{beside.passed} passed; without the change, {what}."
 
 
 def _wrapped(text: str, mark: str = "") -> str:

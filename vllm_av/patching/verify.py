@@ -2,8 +2,9 @@
 
 Every patch is listed and everything listed exists; messages carry their trailers; each patch
 applies exactly to the pristine files and, written again from its result, keeps every byte; the
-results compile; no patch knows of vllm_av; a patch of ``core`` is small and says which it needs
-(:mod:`vllm_av.patching.needs`).
+results compile; no patch knows of vllm_av; a patch of ``core`` is small, and each says which it
+needs (:mod:`vllm_av.patching.needs`) and has what it is sent with
+(:mod:`vllm_av.patching.upstream`).
 """
 
 import warnings
@@ -29,6 +30,7 @@ from vllm_av.patching.series import (
 )
 from vllm_av.patching.state import load_manifest
 from vllm_av.patching.tree import Source, Tree, find_tree, wheel_source
+from vllm_av.patching.upstream import upstream_problems
 from vllm_av.patching.wheels import bad_pin, pinned_wheel
 
 
@@ -88,6 +90,7 @@ def verify(root: Path, source: Source) -> Report:
             problems.append(f"{name}: {error.given}")
     series = Series(folder.name, folder, tuple(patches))
     problems += [*problems_of(series, source), *needs_of(series, source.read)]
+    problems += upstream_problems(root, listed)
     added = {patch.name: patch.added for patch in patches}
     return Report(folder.name, source.label, added, tuple(problems))
 

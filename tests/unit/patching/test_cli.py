@@ -146,6 +146,20 @@ def test_exit_codes_of_a_patched_tree(applied: Path) -> None:
     )
 
 
+def test_mails_are_another_export(tmp_path: Path) -> None:
+    to = ("--upstream", str(tmp_path / "mails"))
+    for options, told in (
+        ((*to, "--to", str(tmp_path)), "--upstream excludes --to, --new, --message and --site"),
+        ((*to, "--site", str(tmp_path)), "--upstream excludes --to, --new, --message and --site"),
+        (("--version", "0.33.0"), "--version belongs to --upstream"),
+        ((*to, "--version", "0.1.0"), "[AV-PATCH-NO-SERIES] no series for vLLM 0.1.0"),
+    ):
+        done = patch("export", *options)
+        assert done.returncode == 2
+        assert told in done.stderr
+    assert not (tmp_path / "mails").exists()
+
+
 def test_one_vllm_or_all(tmp_path: Path) -> None:
     done = patch("verify", "--all", "--site", str(tmp_path))
     assert done.returncode == 2

@@ -98,6 +98,19 @@ def test_core_may_not_need_cpu(root: Path) -> None:
     assert problem.endswith(f"{CONFIG}: the lines of the hunk at line 4 are not there")
 
 
+def test_an_import_of_another_patch_is_a_need_of_the_same_file(root: Path) -> None:
+    importing = _config(("line_3 = 3\n", "line_3 = 3\nfrom vllm.worker import runner as run\n"))
+    using = _config(
+        ("line_3 = 3\n", "line_3 = 3\nfrom vllm.worker import runner as run\n"),
+        ("line_25 = 25\n", "line_25 = run.last\n"),
+    )
+    elsewhere = {"vllm/untouched.py": b"run = 1\nprint(run)\n"}
+    steps = {"a": importing, "b": using, "c": elsewhere}
+    told = [f"{B}: it uses run: it needs `Requires: {A}`"]
+    assert _needs(_series(root, {}, **steps)) == told
+    assert _needs(_series(root, {B: A}, **steps)) == []
+
+
 def test_cpu_is_asked_what_it_needs_of_core_and_of_cpu(root: Path) -> None:
     steps = [_config(LONGER), _config(LONGER, FAR), _config(LONGER, FAR, NEAR)]
     names = ["core/first.patch", "cpu/second.patch", "cpu/third.patch"]

@@ -11,10 +11,11 @@ import pytest
 from tests.unit.patching.trees import BODY, FILES, write_series
 from vllm_av.errors import Code, PatchError
 from vllm_av.patching.series import Series
-from vllm_av.patching.tree import Source
+from vllm_av.patching.tree import Source, Tree
 from vllm_av.patching.upstream import upstream_problems
 from vllm_av.patching.upstream_export import PAGE, Staged, stage
 from vllm_av.patching.upstream_mail import Mail
+from vllm_av.patching.verify import tree_source, verify
 
 A, B, C = (f"core/{letter}.patch" for letter in "abc")
 CONFIG = "vllm/config.py"
@@ -165,6 +166,23 @@ def test_the_commands_of_the_page_sign_it_off(root: Path, series: Series, tmp_pa
     assert (checkout / "tests/v1/test_c.py").is_file()
 
 
+@pytest.mark.parametrize(
+    ("passed", "failed", "words"),
+    [
+        (1, 1, "1 passed; without the change, it fails."),
+        (4, 4, "4 passed; without the change, all fail."),
+        (4, 1, "4 passed; without the change, 1 of them fails."),
+        (4, 3, "4 passed; without the change, 3 of them fail."),
+    ],
+)
+def test_what_is_said_of_the_tests(
+    passed: int, failed: int, words: str, root: Path, series: Series, tmp_path: Path
+) -> None:
+    _beside(root, "a", passed=passed, failed_without=failed)
+    (mail,) = _stage(root, tmp_path / "out", A).mails
+    assert words in mail.text.decode()
+
+
 def test_one_patch_comes_with_what_it_needs(root: Path, series: Series, tmp_path: Path) -> None:
     staged = _stage(root, tmp_path / "out", C)
     assert [mail.file for mail in staged.mails] == ["0001-a.patch", "0002-c.patch"]
@@ -274,6 +292,22 @@ def test_nothing_lies_there_that_belongs_to_nobody_or_to_two(root: Path, series:
     (upstream / "ran-on.toml").write_text('"0.33.0" = "another"\n')
     told = upstream_problems(root, [C])
     assert told == [f"{C}: ran-on.toml has no version whose series lists it"]
+
+
+def test_what_the_newest_vllm_needs_no_longer_is_not_sent(root: Path, tmp_path: Path) -> None:
+    write_series(root, _config(FIRST), _config(FIRST, SECOND), names=[A, B])
+    write_series(root, _config(FIRST), names=[A], version="0.33.0")
+    _beside(root, "a")
+    assert upstream_problems(root, [A, B]) == []
+    assert [mail.patch for mail in _stage(root, tmp_path / "out").mails] == [A]
+    with pytest.raises(PatchError, match=r"core/b\.toml is missing"):
+        _stage(root, tmp_path / "other", B)
+
+
+def test_verify_tells_what_is_missing(tree: Tree, root: Path, series: Series) -> None:
+    assert verify(root, tree_source(tree)).problems == ()
+    (root / "upstream/core/b.toml").unlink()
+    assert verify(root, tree_source(tree)).problems == (f"{B}: upstream/core/b.toml is missing",)
 
 
 def test_a_series_of_ones_own_needs_nothing_beside_it(root: Path) -> None:
