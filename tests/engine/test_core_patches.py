@@ -70,17 +70,6 @@ def test_a_method_without_estimates_is_refused_at_config_time(
         config(headless[0], spec)
 
 
-@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])
-def test_the_device_verifies_what_has_no_estimate(broken: float) -> None:
-    from vllm.v1.worker.gpu.spec_decode.adaptive_verification import _assign_draft_token_budget
-
-    confidences = torch.tensor([[0.9, 0.8], [broken, 0.5], [0.7, 0.6]])
-    capacities = torch.tensor([2, 2, 2], dtype=torch.int32)
-    _assign_draft_token_budget(confidences, torch.tensor([0, 1, 2]), capacities, 4, 2)
-    # Survivals .9 .72 | 1 .5 | .7 .42
-    assert capacities.tolist() == [2, 1, 1]
-
-
 @pytest.fixture(scope="module")
 def engine(random_pair: tuple[str, str]) -> Engine:
     return tiny_engine(random_pair, block={"scorer": "max_probability"})

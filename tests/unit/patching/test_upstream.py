@@ -183,6 +183,19 @@ def test_what_is_said_of_the_tests(
     assert words in mail.text.decode()
 
 
+def test_a_mail_may_hold_more_than_ascii(root: Path, series: Series, tmp_path: Path) -> None:
+    _beside(root, "a", test_plan="Whether the größe fits.")
+    _stage(root, tmp_path / "out")
+    checkout = tmp_path / "git"
+    (checkout / CONFIG).parent.mkdir(parents=True)
+    (checkout / CONFIG).write_bytes(FILES[CONFIG])
+    _git(checkout, "init", "-q")
+    _git(checkout, "add", "-A")
+    _git(checkout, "commit", "-q", "-m", "pristine")
+    _git(checkout, "am", "-q", str(tmp_path / "out/0001-a.patch"))
+    assert "\nWhether the größe fits.\n" in _git(checkout, "log", "-1", "--format=%B")
+
+
 def test_one_patch_comes_with_what_it_needs(root: Path, series: Series, tmp_path: Path) -> None:
     staged = _stage(root, tmp_path / "out", C)
     assert [mail.file for mail in staged.mails] == ["0001-a.patch", "0002-c.patch"]
