@@ -4,16 +4,20 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from tests.engine.harness import engine_arguments, logged_by, speculation
 from tests.engine.sampling import draw, tiny_changes, tiny_engine
+from tests.unit.budget.inputs import Greedy, Inputs, random_inputs
 from vllm_av.budget.costs import table
 from vllm_av.budget.costs.identity import FIELDS, differences
+from vllm_av.budget.gain import PredictedGain
 from vllm_av.errors import Code, CostTableError
 from vllm_av.preflight.question import Question, ask
 
@@ -91,6 +95,22 @@ def test_the_second_one_measures_nothing_and_decides_by_the_same_costs(
     found, steps = draw(second.engine, 0.0, 12, draws=8)
     assert steps
     assert found.tolist() == expected.tolist()
+
+
+def test_the_policies_are_tested_around_what_vllm_decides() -> None:
+    from vllm.v1.worker.gpu.spec_decode.adaptive_verification import GreedyDraftBudgetPolicy
+    from vllm.v1.worker.gpu.spec_decode.draft_budget import DraftBudgetInputs
+
+    assert {field.name for field in fields(DraftBudgetInputs)} == {
+        field.name for field in fields(Inputs)
+    }
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        copy = random_inputs(rng)
+        own = DraftBudgetInputs(**vars(copy))
+        assert GreedyDraftBudgetPolicy().choose(own) == Greedy().choose(copy)
+        guard = PredictedGain(GreedyDraftBudgetPolicy(), 0.05)
+        assert guard.choose(own) == PredictedGain(Greedy(), 0.05).choose(copy)
 
 
 @pytest.mark.usefixtures("first")

@@ -1,6 +1,6 @@
 """What vLLM gives a policy, its own decision, and one that compares every budget with every other.
 
-vLLM is not imported here; ``tests/engine/test_budget.py`` sets the copies beside vLLM's own.
+vLLM is not imported here; ``tests/engine/test_known_costs.py`` compares the copy with vLLM's own.
 """
 
 from dataclasses import dataclass
