@@ -21,6 +21,9 @@ from vllm_av.patching.tree import wheel_source
 from vllm_av.patching.upstream import TESTS, UPSTREAM, read_beside, sendable
 from vllm_av.patching.wheels import pinned_wheel
 
+# Seconds on an idle machine, minutes beside others' work.
+pytestmark = pytest.mark.timeout(1800)
+
 TESTS_FOLDER = series_root() / UPSTREAM / TESTS
 NEWEST = versions(series_root())[-1]
 UNFIT = {
@@ -104,7 +107,6 @@ def test_they_pass_on_the_patched_vllm(version: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("version", versions(series_root()))
 def test_those_that_start_processes_pass_too(version: str, tmp_path: Path) -> None:
     quick = _beside(version, alone=False)
@@ -116,7 +118,6 @@ def test_those_that_start_processes_pass_too(version: str, tmp_path: Path) -> No
 
 
 @pytest.mark.full
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", sendable(series_root()))
 def test_each_fails_without_its_patch_alone(name: str, tmp_path: Path) -> None:
     series = read_series(series_root(), NEWEST)

@@ -70,7 +70,7 @@ def gathered(tmp_path_factory):
             command = [sys.executable, __file__, str(rank), str(folder / "init")]
             with log.open("w") as output:
                 ranks.append(subprocess.Popen(command, stdout=output))
-        assert [process.wait(timeout=120) for process in ranks] == [0] * WORLD_SIZE
+        assert [process.wait(timeout=600) for process in ranks] == [0] * WORLD_SIZE
     finally:
         for process in ranks:
             process.kill()

@@ -152,7 +152,7 @@ def decisions(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         for rank, result in enumerate(results)
     ]
     try:
-        assert [process.wait(timeout=120) for process in ranks] == [0] * WORLD_SIZE
+        assert [process.wait(timeout=600) for process in ranks] == [0] * WORLD_SIZE
     finally:
         for process in ranks:
             process.kill()
