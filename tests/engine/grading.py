@@ -52,7 +52,9 @@ def graded(engine: Engine, since: int) -> Iterator[list[Graded]]:
     position = torch.arange(steps)
     found: list[Graded] = []
 
-    def see(idx_mapping: torch.Tensor, num_sampled: Any, num_rejected: Any, *others: Any) -> None:
+    def see(
+        idx_mapping: torch.Tensor, num_sampled: Any, num_rejected: Any, *others: Any, **named: Any
+    ) -> None:
         accepted = (num_sampled - 1).clamp(min=0)[:, None].long()
         verified = accepted + num_rejected[:, None]
         labelled = (position <= accepted) & (position < verified)
@@ -60,7 +62,7 @@ def graded(engine: Engine, since: int) -> Iterator[list[Graded]]:
         if not since or engine.estimator.refits > since:  # they were made after the refit
             row = Graded(predicted[idx_mapping], position < accepted, labelled)
             found.append(Graded(*(x.numpy().copy() for x in row)))
-        observe(idx_mapping, num_sampled, num_rejected, *others)
+        observe(idx_mapping, num_sampled, num_rejected, *others, **named)
 
     def forget(slot: int) -> None:
         predicted[slot] = torch.nan

@@ -76,9 +76,9 @@ def observed(engine: Engine) -> Iterator[list[tuple[Any, ...]]]:
     observe = speculator.observe_verification
     calls: list[tuple[Any, ...]] = []
 
-    def see(*arguments: Any) -> None:
+    def see(*arguments: Any, **named: Any) -> None:
         calls.append(tuple(None if x is None else x.clone() for x in arguments))
-        observe(*arguments)
+        observe(*arguments, **named)
 
     with mock.patch.object(speculator, "observe_verification", see):
         yield calls

@@ -35,12 +35,12 @@ def test_the_top_probability_is_that_of_the_draft_logits(random_pair: tuple[str,
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
     observe = speculator.observe_verification
 
-    def see(idx_mapping: torch.Tensor, *arguments: Any) -> None:
+    def see(idx_mapping: torch.Tensor, *arguments: Any, **named: Any) -> None:
         logits = speculator.draft_logits[idx_mapping]
         temperature = speculator.temperature[idx_mapping, None, None]
         rows = speculator.draft_token_confidence_probs[: len(idx_mapping)]
         seen.append(((logits / temperature).softmax(-1).amax(-1), rows.clone()))
-        observe(idx_mapping, *arguments)
+        observe(idx_mapping, *arguments, **named)
 
     speculator.observe_verification = see
     from vllm import SamplingParams

@@ -101,7 +101,9 @@ class Probe:
         drafts = _reach(scheduler_output, "scheduled_spec_decode_tokens").values()
         self.drafts.scheduled += sum(map(len, drafts))
 
-    def _verified(self, idx_mapping: Any, num_sampled: Any, num_rejected: Any, *_: Any) -> None:
+    def _verified(
+        self, idx_mapping: Any, num_sampled: Any, num_rejected: Any, *_: Any, **__: Any
+    ) -> None:
         """Arguments: int tensors ``[num_reqs]``; row ``i`` has slot ``idx_mapping[i]``."""
         predictions = None
         if self._manager is not None:
