@@ -33,11 +33,16 @@ def write_file(path: Path, content: bytes, mode: int = 0o644, mtime_ns: int | No
 
 def replace_file(path: Path, content: bytes) -> None:
     """Put a whole file in place of another, or of none."""
-    fresh = path.with_name(path.name + ".new")
+    fresh = unfinished(path)
     remove(fresh)
     write_file(fresh, content)
     os.replace(fresh, path)
     sync(path.parent)
+
+
+def unfinished(path: Path) -> Path:
+    """Where a file is written before it takes its place; a run that is killed leaves it."""
+    return path.with_name(path.name + ".new")
 
 
 def sync(folder: Path) -> None:

@@ -12,7 +12,14 @@ from typing import Any
 
 from vllm_av.errors import Code, PatchError
 from vllm_av.patching.edge import told
-from vllm_av.patching.files import make_folder, not_written, replace_file
+from vllm_av.patching.files import (
+    locked,
+    make_folder,
+    not_written,
+    remove,
+    replace_file,
+    unfinished,
+)
 from vllm_av.patching.series import read_series, versions
 from vllm_av.patching.tree import Source
 from vllm_av.patching.upstream_mail import Mail, mails_of
@@ -64,13 +71,13 @@ def stage(root: Path, source: Source, to: Path, version: str, only: str | None =
 
     Args:
         source: pristine files of that vLLM.
-        to: a folder that is not there, is empty, or holds what an export wrote.
+        to: a folder that is not there, is empty, or holds what an export wrote, finished or not.
         only: name of a patch.
 
     Raises:
         PatchError: as :func:`vllm_av.patching.upstream_mail.mails_of`; AV-PATCH-EXPORT, where the
-            pristine files are another version's or the folder holds something else; and
-            AV-PATCH-WRITE.
+            pristine files are another version's or the folder holds something else;
+            AV-PATCH-BUSY, where another export writes there; and AV-PATCH-WRITE.
     """
     if source.version.partition("+")[0] != version:
         raise PatchError(
@@ -85,19 +92,23 @@ def stage(root: Path, source: Source, to: Path, version: str, only: str | None =
     written = []
     try:
         make_folder(to)
-        for name, text in texts.items():
-            if not (to / name).is_file() or (to / name).read_bytes() != text:
-                replace_file(to / name, text)
-                written.append(name)
+        with locked(to):  # another export's unfinished file is not one that was left
+            for name, text in texts.items():
+                remove(unfinished(to / name))
+                if not (to / name).is_file() or (to / name).read_bytes() != text:
+                    replace_file(to / name, text)
+                    written.append(name)
     except OSError as error:
         raise not_written(to, error, left="the export is incomplete") from error
     return Staged(str(to), version, tuple(mails), tuple(written))
 
 
 def _refuse_others(to: Path, ours: Iterable[str]) -> None:
-    if to.exists() and not to.is_dir():
+    if not to.exists():
+        return
+    if not to.is_dir():
         what = f"{to} is no folder"
-    elif others := sorted({path.name for path in to.iterdir()} - {*ours} if to.exists() else ()):
+    elif others := sorted({path.name for path in to.iterdir()} - _names(to, ours)):
         what = f"{to} holds {others[0]}, which is not of this export"
     else:
         return
@@ -107,6 +118,12 @@ def _refuse_others(to: Path, ours: Iterable[str]) -> None:
         "a folder that is not there, is empty, or holds the same export",
         "name another folder, or empty this one",
     )
+
+
+def _names(to: Path, ours: Iterable[str]) -> set[str]:
+    """What an export wrote, and what one that was killed did not finish."""
+    parts = (unfinished(to / name) for name in ours)
+    return {*ours, *(path.name for path in parts if path.is_file())}
 
 
 def _page(version: str, mails: Iterable[Mail]) -> str:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.unit.patching.trees import BODY, FILES, write_series
 from vllm_av.errors import Code, PatchError
+from vllm_av.patching.files import locked
 from vllm_av.patching.series import Series
 from vllm_av.patching.tree import Source, Tree
 from vllm_av.patching.upstream import upstream_problems
@@ -213,6 +215,38 @@ def test_the_same_bytes_again(root: Path, series: Series, tmp_path: Path) -> Non
     (out / "0002-b.patch").write_bytes(b"edited")
     assert _stage(root, out).written == ("0002-b.patch",)
     assert _texts(out) == before
+
+
+def test_what_a_killed_export_left_is_taken_away(
+    root: Path, series: Series, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    _stage(root, out)
+    before = _texts(out)
+    (out / "0001-a.patch").unlink()
+    for name in ("0001-a.patch.new", "0002-b.patch.new", f"{PAGE}.new"):
+        (out / name).write_bytes(b"half of it")
+    assert _stage(root, out).written == ("0001-a.patch",)
+    assert _texts(out) == before
+    (out / "0009-of-nobody.patch.new").write_bytes(b"")
+    with pytest.raises(PatchError, match=r"holds 0009-of-nobody\.patch\.new, which is not"):
+        _stage(root, out)
+    (out / "0009-of-nobody.patch.new").unlink()
+    (out / "0001-a.patch.new").mkdir()
+    with pytest.raises(PatchError, match=r"holds 0001-a\.patch\.new, which is not"):
+        _stage(root, out)
+
+
+def test_an_export_waits_for_another_into_its_folder(
+    root: Path, series: Series, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    monkeypatch.setattr("vllm_av.patching.upstream_export.locked", partial(locked, wait_seconds=0))
+    with locked(out), pytest.raises(PatchError) as error:
+        _stage(root, out)
+    assert error.value.code is Code.PATCH_BUSY
+    assert _texts(out) == {}
 
 
 def test_no_folder_of_somebody_else_is_written_to(
