@@ -38,7 +38,8 @@ print("compiled", len(assembled))
 def start(folder: Path) -> "subprocess.Popen[str]":
     """A process that launches one kernel of two signatures."""
     script = folder / "program.py"
-    script.write_text(PROGRAM)
+    if not script.exists():  # another process may be reading it
+        script.write_text(PROGRAM)
     return subprocess.Popen(
         [sys.executable, str(script)],
         env=os.environ | {"AV_CACHE": str(folder / "cache")},
