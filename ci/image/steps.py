@@ -5,9 +5,10 @@ fails, it says so.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,8 @@ from ci.image.targets import Target
 from ci.image.wheel import own, place, read_wheel, remove
 
 Undo = list[tuple[str, Callable[[], object]]]
+LAST_SECOND = (2**63 - 1) // 10**9
+"""Of those whose nanoseconds a time of a file is told in: in the year 2262."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ def build(job: Job, environ: dict[str, str]) -> list[str]:
         Refusal: and vllm_av's own errors; the image is then as it was, or the text says what it is.
     """
     at = created(environ)
+    _refuse_reference(job)
     is_ours = job.root.resolve() == Path("/")
     base = find_base(job.root, job.target, sys.version_info[:2] if is_ours else None)
     wheel = read_wheel(job.wheels)
@@ -76,6 +80,7 @@ def build(job: Job, environ: dict[str, str]) -> list[str]:
             os.utime(path, (mtime, mtime))
         series.refuse_unless_applied(base)
         folder = base.root / labels.FOLDER.strip("/")
+        _refuse_others(folder, (labels.MANIFEST, labels.SBOM), is_fresh=bool(made))
         document = manifest.manifest(base, job.reference, wheel, applied, at)
         files = {
             labels.MANIFEST: manifest.rendered(document),
@@ -101,15 +106,14 @@ def created(environ: dict[str, str]) -> datetime:
     said = environ.get("SOURCE_DATE_EPOCH", "")
     if not said:
         return datetime.now(UTC).replace(microsecond=0)
-    try:
+    if re.fullmatch("[0-9]{1,10}", said) and int(said) <= LAST_SECOND:
         return datetime.fromtimestamp(int(said), UTC)
-    except (ValueError, OverflowError, OSError):
-        raise Refusal(
-            "AV-IMAGE-BASE",
-            f"SOURCE_DATE_EPOCH is {said!r}",
-            "seconds since 1970, a whole number",
-            "correct it, or leave it away for now",
-        ) from None
+    raise Refusal(
+        "AV-IMAGE-BASE",
+        f"SOURCE_DATE_EPOCH is {said!r}",
+        f"seconds since 1970, a whole number from 0 to {LAST_SECOND}",
+        "correct it, or leave it away for now",
+    )
 
 
 @contextmanager
@@ -135,6 +139,31 @@ def _all_or_nothing(undo: Undo) -> Iterator[None]:
         raise
 
 
+def _refuse_reference(job: Job) -> None:
+    if not re.fullmatch("[!-~]+", job.reference):
+        raise Refusal(
+            "AV-IMAGE-BASE",
+            f"--base is {job.reference!a}",
+            "the reference of an image, which is ASCII without a space",
+            f"give it as the build does: {job.target.base}",
+        )
+
+
+def _refuse_others(folder: Path, names: tuple[str, ...], is_fresh: bool) -> None:
+    """See to it that what is written replaces nothing but what a run of ours wrote.
+
+    Those files are the last of a run: where there was no vllm_av, they are somebody else's.
+    """
+    for path in (folder / name for name in names):
+        if path.is_symlink() or (path.exists() and (is_fresh or not path.is_file())):
+            raise Refusal(
+                "AV-IMAGE-BASE",
+                f"{path} is in the way, and no build of vllm_av wrote it",
+                f"nothing of that name in {folder}",
+                "build from an image of the vLLM project, which has nothing there",
+            )
+
+
 def _refuse_another(base: Base) -> None:
     import vllm_av
 
@@ -152,9 +181,17 @@ def _write(folder: Path, files: dict[str, bytes], base: Base, mtime: int) -> Non
         if not above.is_dir():
             above.mkdir()
             own(above, base.site, 0o755, mtime)
-    for name, content in files.items():
-        path, fresh = folder / name, folder / f"{name}.new"
-        fresh.write_bytes(content)
-        own(fresh, base.site, 0o644, mtime)
-        os.replace(fresh, path)
+    fresh = {folder / name: folder / f"{name}.new" for name in files}
+    try:
+        for path, new in fresh.items():
+            new.unlink(missing_ok=True)  # of a killed run
+            new.write_bytes(files[path.name])
+            own(new, base.site, 0o644, mtime)
+        for path, new in fresh.items():
+            os.replace(new, path)
+    except OSError:
+        for new in fresh.values():
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+        raise
     os.utime(folder, (mtime, mtime))

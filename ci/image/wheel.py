@@ -133,7 +133,8 @@ def place(wheel: Wheel, base: Base, mtime: int) -> tuple[str, list[Path]]:
         What was done, in a word, and what to take away if the rest fails.
 
     Raises:
-        Refusal: AV-IMAGE-BASE, where another vllm_av is there; OSError, with nothing left.
+        Refusal: AV-IMAGE-BASE, where another vllm_av is there, or what is not of this wheel;
+            OSError, with nothing left.
     """
     files = wheel.as_installed(base)
     tops = ["vllm_av", *(path for path in files if path.startswith("../")), wheel.info]
@@ -147,9 +148,12 @@ def place(wheel: Wheel, base: Base, mtime: int) -> tuple[str, list[Path]]:
             "build from that, since an image is made anew and not upgraded",
         )
     staged = base.site / STAGED
-    made = [(base.site / top).resolve() for top in tops]
+    # Not resolved: a link of somebody's is not to be followed.
+    made = [Path(os.path.normpath(base.site / top)) for top in tops]
+    _refuse_others(wheel, base, files, dict(zip(tops, made, strict=True)))
+    left = [path.name for path in (staged, *made) if os.path.lexists(path)]
     try:
-        # What a run that was killed has left: the metadata, which comes last, was not there.
+        # The metadata, which come last, were not there: a run was killed that had begun.
         remove([staged, *made])
         _write(files, staged, base.site, mtime)
         for top, target in zip(tops, made, strict=True):
@@ -159,7 +163,28 @@ def place(wheel: Wheel, base: Base, mtime: int) -> tuple[str, list[Path]]:
         with suppress(OSError):
             remove([staged, *made])
         raise
-    return "installed", made
+    over = f", over what a killed run had left ({', '.join(left)})" if left else ""
+    return f"installed{over}", made
+
+
+def _refuse_others(
+    wheel: Wheel, base: Base, files: dict[str, bytes], tops: dict[str, Path]
+) -> None:
+    """See to it that nothing is in the way but whole files of this wheel."""
+    for top, path in tops.items():
+        for there in (path, *path.rglob("*")) if path.is_dir() else (path,):
+            below = there.relative_to(path).as_posix()
+            name = top if below == "." else f"{top}/{below}"
+            is_folder = there.is_dir() and not there.is_symlink() and name not in files
+            if is_folder or not os.path.lexists(there):
+                continue
+            if there.is_symlink() or not there.is_file() or there.read_bytes() != files.get(name):
+                raise Refusal(
+                    "AV-IMAGE-BASE",
+                    f"{there} is in the way, and it is not of {wheel.name}",
+                    f"nothing but files of that wheel where it goes, in {base.site}",
+                    "build from an image of the vLLM project, which has nothing there",
+                )
 
 
 def remove(paths: list[Path]) -> None:

@@ -128,7 +128,73 @@ def test_a_bound_that_is_not_understood_is_never_taken_for_met(tmp_path: Path) -
     assert _unmet(base, ">=3.11", "numpy~=2.1").startswith("[AV-IMAGE-WHEEL] the wheel asks for ")
 
 
+def _version(base: Base, name: str) -> str:
+    found = base.find(name)
+    return found.version if found else ""
+
+
+def _odd(root: Path, dist: str, name: str, content: bytes) -> Path:
+    """Write one of a distribution's metadata."""
+    info = root / SITE / f"{dist}.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / name).write_bytes(content)
+    return root
+
+
+def test_metadata_that_a_removal_left_are_of_nothing(tmp_path: Path) -> None:
+    lay(tmp_path, "vllm-0.33.0", "numpy-2.10")
+    for left in ("numpy-1.9", "vllm-0.32.0", "foo-1"):
+        (tmp_path / SITE / f"{left}.dist-info").mkdir()
+    base = find_base(tmp_path, GPU)
+    assert _unmet(base, ">=3.11", "numpy>=2") == ""
+    assert base.find("foo") is None
+    assert not base.has_cpu_backend
+
+
+@pytest.mark.parametrize("content", [b"", b"Name: foo\n", b"\xff\xfeName: foo"])
+def test_odd_metadata_of_what_nobody_asks_for_are_passed_over(
+    content: bytes, tmp_path: Path
+) -> None:
+    lay(tmp_path, "vllm-0.33.0", "numpy-2.10")
+    base = find_base(_odd(tmp_path, "foo-1", "METADATA", content), GPU)
+    assert _unmet(base, ">=3.11", "numpy") == ""
+    assert not base.has_cpu_backend
+
+
+ODD = [(b"Name: it\n", "names no version"), (b"Version: \n", "names no version")]
+
+
+@pytest.mark.parametrize(("content", "how"), [*ODD, (b"\xff\xfe\x00Name", "is not UTF-8")])
+@pytest.mark.parametrize("dist", ["vllm-0.33.0", "numpy-2.10"])
+def test_odd_metadata_of_what_counts_are_named(
+    dist: str, content: bytes, how: str, tmp_path: Path
+) -> None:
+    lay(tmp_path, "vllm-0.33.0", "numpy-2.10")
+    name = dist.partition("-")[0].encode()
+    _odd(tmp_path, dist, "METADATA", content.replace(b"it", name))
+    with pytest.raises(Refusal, match=rf"\[AV-IMAGE-BASE\] \S*/{dist}\.dist-info {how};"):
+        _version(find_base(tmp_path, GPU), "numpy")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe[x\n=", b"[triton.backends]\ncpu\n"])
+def test_entry_points_that_cannot_be_read_are_named(content: bytes, tmp_path: Path) -> None:
+    lay(tmp_path, "vllm-0.33.0", "foo-1")
+    base = find_base(_odd(tmp_path, "foo-1", "entry_points.txt", content), GPU)
+    with pytest.raises(Refusal, match=r"\[AV-IMAGE-BASE\] \S*/foo-1\.dist-info has entry points"):
+        assert base.has_cpu_backend
+
+
 def test_what_the_system_brings_counts(tmp_path: Path) -> None:
     lay(tmp_path, "vllm-0.33.0")
     lay(tmp_path, "rich-15", site="usr/lib/python3/dist-packages")
     assert _unmet(find_base(tmp_path, GPU), ">=3.11", "rich>=14") == ""
+
+
+@pytest.mark.parametrize("name", ["rich-15.egg-info", "rich.egg-info/PKG-INFO"])
+def test_the_systems_older_kind_of_metadata_is_read(name: str, tmp_path: Path) -> None:
+    lay(tmp_path, "vllm-0.33.0")
+    path = tmp_path / "usr/lib/python3/dist-packages" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("Name: rich\nVersion: 15\n")
+    assert _version(find_base(tmp_path, GPU), "rich") == "15"
+    assert not find_base(tmp_path, GPU).has_cpu_backend

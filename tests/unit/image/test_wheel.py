@@ -9,7 +9,7 @@ import pytest
 
 from ci.image.base import Base
 from ci.image.refusal import Refusal
-from ci.image.wheel import place, read_wheel
+from ci.image.wheel import Wheel, place, read_wheel
 from vllm_av.patching.tree import record_line
 
 INFO = "vllm_av-1.dist-info"
@@ -115,3 +115,56 @@ def test_where_it_cannot_be_put_nothing_is_left(base: Base, tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError):
         place(wheel, base, 0)
     assert os.listdir(base.site) == []
+
+
+def _lay(base: Base, wheel: Wheel, *names: str) -> None:
+    """Put some files of a wheel where they go, as a run does that is killed."""
+    for name, content in wheel.as_installed(base).items():
+        if name in names:
+            (base.site / name).parent.mkdir(exist_ok=True)
+            (base.site / name).write_bytes(content)
+
+
+COMMAND = "../../../bin/vllm-av"
+
+
+def test_what_a_killed_run_left_is_taken_away_and_told(base: Base, tmp_path: Path) -> None:
+    wheel = read_wheel(_wheel(tmp_path / "wheels", FILES))
+    (base.site / ".vllm_av.new").mkdir()
+    (base.site / ".vllm_av.new/half").write_text("")
+    _lay(base, wheel, "vllm_av/__init__.py", COMMAND)
+    done, _ = place(wheel, base, 0)
+    assert done == "installed, over what a killed run had left (.vllm_av.new, vllm_av, vllm-av)"
+    assert sorted(os.listdir(base.site)) == ["vllm_av", INFO]
+
+
+@pytest.mark.parametrize("name", ["vllm_av/mine.py", "vllm_av/__init__.py", COMMAND, f"{INFO}/x"])
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_what_is_of_somebody_else_is_refused_and_kept(
+    name: str, kind: str, base: Base, tmp_path: Path
+) -> None:
+    wheel = read_wheel(_wheel(tmp_path / "wheels", FILES))
+    _lay(base, wheel, "vllm_av/__init__.py")
+    path = Path(os.path.normpath(base.site / name))
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    if kind == "link":
+        path.symlink_to(tmp_path)
+    elif kind == "folder":
+        path.mkdir()
+        (path / "mine").write_text("mine")
+    else:
+        path.write_text("mine")
+    before = {each: each.lstat().st_mtime_ns for each in base.root.rglob("*")}
+    with pytest.raises(Refusal, match=r"\[AV-IMAGE-BASE\] \S* is in the way, and it is not of"):
+        place(wheel, base, 0)
+    assert {each: each.lstat().st_mtime_ns for each in base.root.rglob("*")} == before
+
+
+def test_a_link_in_place_of_the_package_is_not_followed(base: Base, tmp_path: Path) -> None:
+    wheel = read_wheel(_wheel(tmp_path / "wheels", FILES))
+    (tmp_path / "elsewhere").mkdir()
+    (base.site / "vllm_av").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Refusal, match="is in the way"):
+        place(wheel, base, 0)
+    assert (tmp_path / "elsewhere").is_dir()
