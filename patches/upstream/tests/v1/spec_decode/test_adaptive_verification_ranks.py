@@ -172,6 +172,30 @@ def test_ranks_keep_the_same_drafts(
     assert first == second
 
 
+def test_ranks_agree_through_the_communicator_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """torch would open another one for its broadcast, in the middle of serving."""
+    seen = []
+    pynccl = SimpleNamespace(disabled=False, broadcast=lambda *args: seen.append(args))
+    with_pynccl = SimpleNamespace(
+        device_communicator=SimpleNamespace(pynccl_comm=pynccl)
+    )
+    alone = SimpleNamespace(
+        device_communicator=None, broadcast=lambda *args, src: seen.append((*args, src))
+    )
+    monkeypatch.setattr(adaptive_verification, "get_tp_group", lambda: with_pynccl)
+    monkeypatch.setattr(adaptive_verification, "get_pcp_group", lambda: alone)
+    manager = adaptive_verification.AdaptiveVerificationManager.__new__(
+        adaptive_verification.AdaptiveVerificationManager
+    )
+    manager._confidence_probs = torch.ones(2, 3)
+    manager._agree_on_confidences()
+    assert len(seen) == 2
+    assert all(tensor is manager._confidence_probs for tensor, _ in seen)
+    assert [src for _, src in seen] == [0, 0]
+
+
 if __name__ == "__main__":
     _, number, init_file, result = sys.argv
     found = decide_all(int(number), connect(int(number), init_file))
