@@ -180,20 +180,17 @@ def ask(question: Question) -> Asked:
         where=_where(flags, graphs, gpu, environment) | _image(question),
         vllm_is_known=vllm.sure,
     )
-    if container is None and executor != "ray" and vllm.here:
-        setup = replace(setup, costs=_costs(setup, seen=question.gpu == gpus.AUTO))
+    # Of another machine, or of workers that Ray places, the path says nothing here.
+    if question.gpu == gpus.AUTO and container is None and executor != "ray" and vllm.here:
+        setup = replace(setup, costs=_costs(setup))
     return Asked(flags, vllm, graphs, hooked(setup))
 
 
-def _costs(setup: Setup, *, seen: bool) -> dict[str, Any]:
-    """What a cost table must say, as far as a command line shows it.
-
-    Args:
-        setup: the question.
-        seen: whether its GPU is this machine's.
-    """
+def _costs(setup: Setup) -> dict[str, Any]:
+    """What a cost table must say on this machine, as far as a command line shows it."""
     gpu, drafter = setup.gpu, setup.speculative.get("model")
     rows = setup.environment.get("VLLM_ADAPTIVE_VERIFICATION_PROFILE_REAL_ROWS", "1")
+    skip = setup.environment.get("VLLM_MOE_SKIP_PADDING", "1")
     found = {
         "target": checkpoint.name(setup.target.name),
         "method": setup.draft.method,
@@ -201,12 +198,13 @@ def _costs(setup: Setup, *, seen: bool) -> dict[str, Any]:
         "max_num_seqs": setup.max_num_seqs,
         "max_num_batched_tokens": setup.max_num_batched_tokens,
         "profile_real_rows": bool(int(rows)),
+        "moe_skip_padding": bool(int(skip)),
         "vllm": setup.vllm,
     }
     found |= {name: getattr(setup, name) for name in _RANKS}
     if isinstance(drafter, str):
         found["drafter"] = checkpoint.name(drafter)
-    if seen and gpu is not None:
+    if gpu is not None:
         found["device"] = machine.cpu_name() if gpu.platform == "cpu" else gpu.name
     return found
 

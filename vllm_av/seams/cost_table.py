@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _models: dict[int, tuple[Any, dict[str, Any]]] = {}
 """By the id of a speculative config, which is kept beside: what the models were when it was looked
-at first, since loading a model may edit its config."""
-_backends: list[str] = []
-"""Of the target that was built last in this process."""
+at first, since loading a model may edit its config. No two can have one id: none is let go."""
+_built: dict[str, Any] = {"attention_backends": [], "kv_cache_dtype": None}
+"""What the layers of the target that was built last in this process have."""
 
 
 def stored(inner: "Policy", vllm_config: Any, path: str) -> "Policy":
@@ -74,7 +74,6 @@ def _known(vllm_config: Any, gpu: "Gpu | None") -> dict[str, Any]:
     return {
         **look_at_models(spec),
         "num_speculative_tokens": spec.num_speculative_tokens,
-        "kv_cache_dtype": str(vllm_config.cache_config.cache_dtype),
         "tensor_parallel_size": parallel.tensor_parallel_size,
         "draft_tensor_parallel_size": spec.draft_tensor_parallel_size or 1,
         "prefill_context_parallel_size": parallel.prefill_context_parallel_size,
@@ -84,6 +83,7 @@ def _known(vllm_config: Any, gpu: "Gpu | None") -> dict[str, Any]:
         "max_num_batched_tokens": scheduler.max_num_batched_tokens,
         "profile_context_len": envs.VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN,
         "profile_real_rows": bool(envs.VLLM_ADAPTIVE_VERIFICATION_PROFILE_REAL_ROWS),
+        "moe_skip_padding": bool(envs.VLLM_MOE_SKIP_PADDING),
         **_of_machine(gpu),
         **_versions(),
     }
@@ -101,7 +101,9 @@ def at_layers(
     """
     if not _is_named(vllm_config):
         return None
-    _backends[:] = backends_of(layers.values())
+    _built["attention_backends"] = backends_of(layers.values())
+    # Layers may choose another than was asked for, and the draft's, built later, yet another.
+    _built["kv_cache_dtype"] = str(vllm_config.cache_config.cache_dtype)
     here = at_start(vllm_config, gpu)
     return None if here is None else here | _of_worker(vllm_config)
 
@@ -189,7 +191,7 @@ def _of_worker(vllm_config: Any) -> dict[str, Any]:
     return {
         "threads": torch.get_num_threads() if current_platform.is_cpu() else None,
         "data_parallel_size": vllm_config.parallel_config.data_parallel_size,
-        "attention_backends": list(_backends),
+        **_built,
     }
 
 

@@ -41,6 +41,7 @@ FIELDS = {
     "attention_backends": "of the target's layers",
     "profile_context_len": "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN",
     "profile_real_rows": "VLLM_ADAPTIVE_VERIFICATION_PROFILE_REAL_ROWS",
+    "moe_skip_padding": "VLLM_MOE_SKIP_PADDING",
     "vllm": "its version",
     "torch": "its version, with the CUDA that it is built for",
     "driver": "the version of NVIDIA's driver; null without",
@@ -83,7 +84,7 @@ def require_equal(path: Path, found: Mapping[str, Any], here: Mapping[str, Any])
     more = f" (and {len(every) - _TOLD} more)" if len(every) > _TOLD else ""
     raise CostTableError(
         Code.COST_TABLE_OTHER,
-        given=f"the cost table {path} is of another engine: {told}{more}",
+        given=f"the cost table {printable(str(path), 300)} is of another engine: {told}{more}",
         allowed="a table that was measured with the same models, sizes, device and versions",
         fix="name another cost_table_path for this engine, or remove that file to measure anew",
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from vllm_av import files
 from vllm_av.budget.around import Curve, Curves
-from vllm_av.config.text import read_object, shown
+from vllm_av.config.text import printable, read_object, shown
 from vllm_av.errors import Code, ConfigError, CostTableError
 
 FORMAT = "vllm_av cost table"
@@ -98,8 +98,9 @@ def _curve(curve: Curve) -> str:
 def _parsed(found: Any) -> CostTable:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f'it is not {{"format": "{FORMAT}", ...}}')
-    if found.get("version") != VERSION:
-        raise ValueError(f"its version is {shown(found.get('version'))}, and {VERSION} is read")
+    version = found.get("version")
+    if type(version) is not int or version != VERSION:
+        raise ValueError(f"its version is {shown(version)}, and {VERSION} is read")
     if found.keys() != set(_KEYS):
         odd = sorted(found.keys() ^ set(_KEYS))[0]
         raise ValueError(f"it {'has no' if odd in _KEYS else 'has the unknown'} key {shown(odd)}")
@@ -138,7 +139,7 @@ def unreadable(path: Path, why: str) -> CostTableError:
     """``AV-COST-TABLE-FILE``."""
     return CostTableError(
         Code.COST_TABLE_FILE,
-        given=f"the cost table {path} cannot be read: {why}",
+        given=f"the cost table {printable(str(path), 300)} cannot be read: {why}",
         allowed="a cost table that vllm_av has written, whole, or no file yet",
         fix="name another cost_table_path, or remove that file to measure anew",
     )
@@ -148,7 +149,7 @@ def unwritable(path: Path, why: object) -> CostTableError:
     """``AV-COST-TABLE-WRITE``."""
     return CostTableError(
         Code.COST_TABLE_WRITE,
-        given=f"the cost table {path} cannot be written: {why}",
+        given=f"the cost table {printable(str(path), 300)} cannot be written: {why}",
         allowed="a file in a folder that exists and may be written to",
         fix="name another cost_table_path, or remove the key",
     )

@@ -11,11 +11,16 @@ from tests.unit.preflight.rules.cases import FEW, Case
 from tests.unit.preflight.rules.conftest import Check
 from vllm_av.budget.costs import table
 from vllm_av.errors import Code
+from vllm_av.preflight.backends import gpus
 from vllm_av.preflight.flags import Container
 from vllm_av.preflight.question import ask
 from vllm_av.preflight.reasons import Verdict, Weight
 
+HERE = {"gpu": "auto", "here": "h100"}
+GPU = gpus.named("h100")
+assert GPU is not None
 FITS = {
+    "device": GPU.name,
     "target": "llama-3.1-8b",
     "drafter": "llama-3-8b-eagle",
     "method": "eagle",
@@ -25,20 +30,21 @@ FITS = {
     "prefill_context_parallel_size": 1,
     "decode_context_parallel_size": 1,
     "profile_real_rows": True,
+    "moe_skip_padding": True,
     "vllm": "0.33.0",
 }
 
 
 def case(path: Path | str, **changes: Any) -> Case:
     spec = {"adaptive_verification_config": {"budget": {"cost_table_path": str(path)}}}
-    return Case("costs", (), Weight.REFUSAL, spec=spec, **changes)
+    return Case("costs", (), Weight.REFUSAL, spec=spec, **HERE | changes)
 
 
 @pytest.fixture
 def costs(tmp_path: Path) -> Path:
     """A table for the usual question, with the batch that vLLM takes by itself."""
     path = tmp_path / "costs.json"
-    found = ask(case(path).question(tmp_path)).setup
+    found = ask(case(path, gpu="h100").question(tmp_path)).setup
     who = FITS | {"max_num_batched_tokens": found.max_num_batched_tokens, "driver": "570.86.15"}
     table.write(path, table.CostTable(who, ([(1, 1.0)], [(1, 1.0)])))
     return path
@@ -65,7 +71,11 @@ def test_one_that_is_not_there_yet_is_no_reason(tmp_path: Path, checked: Check) 
             {"environment": {"VLLM_ADAPTIVE_VERIFICATION_PROFILE_REAL_ROWS": "0"}},
             "profile_real_rows is true there and false here",
         ),
-        ({"gpu": "auto", "here": "h100"}, "device is null there and "),
+        (
+            {"environment": {"VLLM_MOE_SKIP_PADDING": "0"}},
+            "moe_skip_padding is true there and false here",
+        ),
+        ({"here": "a100"}, 'device is "h100" there and "a100" here'),
     ],
 )
 def test_one_of_another_engine_is_a_refusal(
@@ -117,11 +127,19 @@ def test_a_file_of_another_machine_is_not_looked_at(tmp_path: Path, checked: Che
     contained = Container(image="vllm/vllm-openai:v0.33.0")
     for other in (
         replace(question, container=contained),
+        replace(question, gpu="b200"),
         replace(question, vllm="0.32.0"),
         replace(question, args=(*question.args, "--distributed-executor-backend", "ray")),
     ):
         found = checked(case(""), other).reasons
         assert not [each for each in found if str(each.code).startswith("AV-COST")]
+
+
+def test_a_folder_of_another_machine_need_not_be_here(checked: Check) -> None:
+    nowhere = case("/nowhere/costs.json")
+    (reason,) = checked(nowhere).reasons
+    assert reason.code is Code.COST_TABLE_WRITE
+    assert checked(replace(nowhere, gpu="h100")).reasons == ()
 
 
 def test_what_a_command_line_shows_is_what_the_engine_compares() -> None:
