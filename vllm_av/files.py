@@ -6,6 +6,7 @@ file, or has no end, is not read.
 
 import glob
 import os
+import re
 import secrets
 import stat
 import time
@@ -14,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 _PART = "part"
+_OURS = re.compile(rf"\d+-[0-9a-f]{{8}}\.{_PART}", re.ASCII)
+"""What follows the file's name and a dot in the name of a part."""
 
 
 def write(path: Path, content: bytes | memoryview) -> None:
@@ -22,8 +25,7 @@ def write(path: Path, content: bytes | memoryview) -> None:
     Raises:
         OSError: what was there before is still there.
     """
-    # A name of its own: containers that share a folder may have equal process ids.
-    beside = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.{_PART}")
+    beside = _beside(path)
     try:
         with beside.open("xb") as file:
             with suppress(FileNotFoundError):
@@ -59,6 +61,17 @@ def read(path: Path, largest: int) -> bytes:
     return content
 
 
+def try_to_write(path: Path) -> None:
+    """See that :func:`write` could begin: make a part beside ``path``, and remove it.
+
+    Raises:
+        OSError: it could not.
+    """
+    beside = _beside(path)
+    beside.open("xb").close()
+    beside.unlink(missing_ok=True)
+
+
 def clear_parts(path: Path, older_than: float = 0.0) -> None:
     """Remove what was begun beside ``path`` and not ended.
 
@@ -75,8 +88,15 @@ def clear_parts(path: Path, older_than: float = 0.0) -> None:
                 part.unlink()
 
 
+def _beside(path: Path) -> Path:
+    # A name of its own: containers that share a folder may have equal process ids.
+    return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.{_PART}")
+
+
 def _parts(path: Path) -> Iterator[Path]:
-    return path.parent.glob(f"{glob.escape(path.name)}.*.{_PART}")
+    for part in path.parent.glob(f"{glob.escape(path.name)}.*.{_PART}"):
+        if _OURS.fullmatch(part.name[len(path.name) + 1 :]):
+            yield part
 
 
 def _require_ordinary(found: os.stat_result) -> None:

@@ -111,6 +111,8 @@ DRAFT, VERIFY = "draft_ms_by_requests", "verify_ms_by_tokens"
     ("content", "why"),
     [
         (document(version=2), "its version is 2, and 1 is read"),
+        (document(version=True), "its version is true, and 1 is read"),
+        (document(version=1.0), "its version is 1.0, and 1 is read"),
         (document(format="npz"), 'it is not {"format": "vllm_av cost table", ...}'),
         (document(**{VERIFY: ...}), 'it has no key "verify_ms_by_tokens"'),
         (document(comment="mine"), 'it has the unknown key "comment"'),
@@ -187,15 +189,15 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         stored.place("a\0b")
 
 
-def test_where_nothing_is_yet_something_must_be_writable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nothing_is_yet_something_must_be_writable(tmp_path: Path) -> None:
     assert stored.examine(tmp_path / "costs.json", WHO) is None
     error = refusal(tmp_path / "none" / "costs.json")
     assert error.code is WRITE
     assert "there is no such folder" in str(error)
-    monkeypatch.setattr(os, "access", lambda *_: False)  # whoever is root may write everywhere
-    assert "its folder may not be written to" in str(refusal(tmp_path / "costs.json"))
+    # It would itself fit, and what it is written beside would not.
+    assert refusal(tmp_path / ("x" * 250)).code is WRITE
+    assert refusal(Path("/proc/costs.json")).code is WRITE  # also of root
+    assert list(tmp_path.iterdir()) == []
 
 
 class Kept:
@@ -323,7 +325,7 @@ def test_two_that_write_at_once_and_are_killed_leave_a_whole_table(tmp_path: Pat
     begun = list(tmp_path.glob("*.part"))
     for part in begun:
         os.utime(part, (0, 0))
-    fresh = tmp_path / "costs.json.7-ab.part"
+    fresh = tmp_path / "costs.json.7-0123abcd.part"
     fresh.write_text("{")
     table.write(path, CostTable(WHO, CURVES))
     assert sorted(tmp_path.iterdir()) == [path, fresh]
@@ -347,3 +349,21 @@ def test_whatever_stands_there_is_a_table_or_told_in_a_line(
     error = refusal(path)  # nothing of that is an identity like this one
     assert str(error).isascii()
     assert len(str(error)) < 1000
+
+
+def test_a_file_of_the_users_beside_it_is_not_taken_for_a_part(path: Path) -> None:
+    kept = [
+        path.with_name(f"costs.json.{name}.part")
+        for name in ("mine", "7", "7-ab", "x-0123abcd", "7-0123ABCD", "old.7-0123abcd")
+    ]
+    part = path.with_name("costs.json.7-0123abcd.part")
+    for file in (*kept, part):
+        file.touch()
+        os.utime(file, (1, 1))
+    table.write(path, CostTable(WHO, CURVES))
+    assert sorted(path.parent.iterdir()) == sorted([path, *kept])
+
+
+def test_a_path_with_control_characters_is_told_escaped(tmp_path: Path) -> None:
+    error = refusal(tmp_path / "none\x1b[2J" / "costs.json")
+    assert "\\u001b[2J" in str(error)

@@ -44,9 +44,9 @@ def test_a_killed_holder_holds_nothing_and_leaves_nothing(tmp_path: Path) -> Non
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        (tmp_path / f"state.{holder.pid}.part").write_text("half of")
+        (tmp_path / f"state.{holder.pid}-0123abcd.part").write_text("half of")
         assert refusal(path).code is Code.STATE_BUSY
-        assert (tmp_path / f"state.{holder.pid}.part").exists()  # which it may be writing
+        assert (tmp_path / f"state.{holder.pid}-0123abcd.part").exists()  # which it may be writing
         holder.kill()
     claim = Claim(path)
     assert list(tmp_path.glob("*.part")) == []
@@ -54,9 +54,9 @@ def test_a_killed_holder_holds_nothing_and_leaves_nothing(tmp_path: Path) -> Non
 
 
 def test_another_file_s_parts_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "state2.7.part").write_text("half of")
+    (tmp_path / "state2.7-0123abcd.part").write_text("half of")
     Claim(tmp_path / "state").release()
-    assert (tmp_path / "state2.7.part").exists()
+    assert (tmp_path / "state2.7-0123abcd.part").exists()
 
 
 @pytest.mark.parametrize("what", ["no folder", "folder", "pipe", "device", "name"])

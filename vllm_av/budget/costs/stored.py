@@ -5,11 +5,11 @@ since another engine may need it. A measured table that cannot be written is tol
 goes on, since it has its costs.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from vllm_av import files
 from vllm_av.budget.around import Around, Curves, Policy
 from vllm_av.budget.costs import table
 from vllm_av.budget.costs.identity import require_equal
@@ -54,8 +54,10 @@ def examine(path: Path, here: Mapping[str, Any]) -> table.CostTable | None:
 def _require_writable(path: Path) -> None:
     if not path.parent.is_dir():
         raise table.unwritable(path, "there is no such folder")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise table.unwritable(path, "its folder may not be written to")
+    try:
+        files.try_to_write(path)  # a name may be too long, or the disk read-only for root too
+    except OSError as error:
+        raise table.unwritable(path, error.strerror or error) from error
 
 
 class StoredCosts(Around):
