@@ -6,16 +6,13 @@ the cost of verifying the step without drafts:
 
     C'(t) = C0 + scale * (C(t) - C0)
 
-A larger step that was measured to be cheaper than C0 is not made cheaper still by a scale above 1:
-it would end below nothing.
+vLLM's tables do not fall, so that no scaled cost is below C0.
 
 Rule: the tables are the manager's and are not written.
 """
 
 from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from vllm_av.budget.around import Around, Policy
 
@@ -36,8 +33,5 @@ class CostScale(Around):
         """The inner policy's budget."""
         first = int(inputs.num_non_draft_tokens)
         costs = inputs.verify_cost_ms[: first + int(inputs.max_draft_budget) + 1].copy()
-        more = costs[first:] - costs[first]
-        costs[first:] = costs[first] + np.where(
-            more > 0, self._scale * more, min(self._scale, 1.0) * more
-        )
+        costs[first:] = costs[first] + self._scale * (costs[first:] - costs[first])
         return self._inner.choose(replace(inputs, verify_cost_ms=costs))

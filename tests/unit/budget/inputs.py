@@ -61,7 +61,7 @@ def rates(inputs: Inputs, scale: float = 1.0) -> list[float]:
     found = []
     for budget in range(inputs.max_draft_budget + 1):
         more = float(inputs.verify_cost_ms[inputs.num_non_draft_tokens + budget]) - base
-        cost = base + (scale if more > 0 else min(scale, 1.0)) * more
+        cost = base + scale * more
         tokens = inputs.num_sampling_requests + sum(survivals[:budget])
         found.append(tokens / (inputs.draft_cost_ms + cost))
     return found
@@ -79,7 +79,7 @@ def guarded(inputs: Inputs, gain: float, scale: float = 1.0) -> set[int]:
 
 
 def random_inputs(rng: np.random.Generator) -> Inputs:
-    """A step of up to 12 requests, with or without a cap, whose costs may fall or stand still."""
+    """A step of up to 12 requests, with or without a cap, whose costs may stand still."""
     requests, steps = int(rng.integers(1, 13)), int(rng.integers(1, 8))
     drafts = rng.integers(0, steps + 1, requests).astype(np.int32)
     if rng.random() < 0.1:
@@ -89,9 +89,7 @@ def random_inputs(rng: np.random.Generator) -> Inputs:
     prompts = int(rng.integers(0, 20))
     non_draft = requests + prompts
     table = np.cumsum(rng.exponential(rng.choice([0.001, 0.05, 1.0]), non_draft + scheduled + 9))
-    if rng.random() < 0.3:
-        table = rng.permutation(table)
-    elif rng.random() < 0.5:
+    if rng.random() < 0.5:
         table = np.repeat(table, 8)[: len(table)]  # as graphs pad
     confidences = rng.random((requests, steps)).astype(np.float32) ** rng.choice([0.2, 1.0, 4.0])
     return Inputs(
