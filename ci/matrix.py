@@ -1,6 +1,7 @@
 """``python -m ci.matrix``: write the matrix of versions into the README's first screen.
 
-``--check`` writes nothing and ends with 1 where the README has another one. Rule: what the matrix
+``--check`` writes nothing and ends with 1 where the README has another one, with 2 where
+the matrix or the README cannot be read. Rule: what the matrix
 says stands beside the series (:mod:`vllm_av.patching.matrix`).
 """
 
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 from ci.readme import between, write
+from vllm_av.errors import VllmAvError
 from vllm_av.patching.matrix import matrix
 
 PATCHES = Path(__file__).resolve().parents[1] / "patches"
@@ -21,11 +23,18 @@ def section() -> str:
 
 def main() -> int:
     """Write it, or compare it; the exit code."""
-    if "--check" not in sys.argv[1:]:
-        write(BEGIN, END, section())
-    elif between(BEGIN, END) != section():
-        print("README.md: the matrix is stale; run: python -m ci.matrix", file=sys.stderr)
-        return 1
+    try:
+        if "--check" not in sys.argv[1:]:
+            write(BEGIN, END, section())
+        elif between(BEGIN, END) != section():
+            print("README.md: the matrix is stale; run: python -m ci.matrix", file=sys.stderr)
+            return 1
+    except VllmAvError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (OSError, ValueError) as error:  # there is no README, or it lacks a mark
+        print(f"error: README.md: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

