@@ -100,6 +100,9 @@ def carry_series(
             attempt = _attempt(step, files, find)
             if attempt.places:
                 held[name] = Held(step.patch, tuple(attempt.places))
+            elif all(attempt.after[path] == files[path] for path in attempt.after):
+                taken.append(name)  # the lines around it differ, so that it is not found as it was
+                continue
             else:
                 notes += attempt.notes(name, old, new)
                 if found := attempt.elsewhere():
