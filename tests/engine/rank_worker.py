@@ -7,8 +7,10 @@ that goes to vLLM with the patch, and the manager's source without the patch.
 import importlib.util
 import json
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 
 def load(name: str, path: str) -> ModuleType:
@@ -21,19 +23,38 @@ def load(name: str, path: str) -> ModuleType:
     return module
 
 
-def of_files(rank: str, sizes: dict[str, int]) -> tuple[bool, str]:
-    """Whether this rank reads and writes files for all, and the rank that said something to it."""
+def at_start(test: ModuleType, rank: str, layout: str, device: Any) -> dict[str, Any]:
+    """What this rank does before requests, beside another one.
+
+    ``files``: whether it reads and writes them for all, and the rank that told it something;
+    ``warm``: the confidences after the warm-up, which were its number before;
+    ``refused``: what it raises where the first rank refuses the costs, and after how many seconds.
+    """
     from vllm.config import VllmConfig, set_current_vllm_config
     from vllm.distributed import parallel_state
 
     from vllm_av.seams import ranks
 
+    def refuse(policy: Any, capture_sizes: list[int]) -> None:
+        raise LookupError(f"rank {rank} refuses them")
+
+    policy = test.adaptive_verification.GreedyDraftBudgetPolicy
+    refusing = type("Refusing", (policy,), {"load_cost_curves": refuse})
     with set_current_vllm_config(VllmConfig()):
-        parallel_state.initialize_model_parallel(**sizes)
+        parallel_state.initialize_model_parallel(**test.LAYOUTS[layout])
+        manager = test.make_manager(device)
+        found: dict[str, Any] = {"files": (ranks.is_first(), ranks.from_first(rank))}
+        manager._confidence_probs.fill_(float(rank))
+        manager.warm_up()
+        found["warm"] = manager._confidence_probs.unique().tolist()
+        manager._policy = refusing()
+        begun = time.monotonic()
         try:
-            return ranks.is_first(), ranks.from_first(rank)
-        finally:
-            parallel_state.destroy_model_parallel()
+            next(manager.batches_to_profile([]))
+        except (LookupError, RuntimeError) as error:
+            found["refused"] = str(error), time.monotonic() - begun
+        parallel_state.destroy_model_parallel()
+    return found
 
 
 def main() -> None:
@@ -48,7 +69,7 @@ def main() -> None:
     }.items():
         test.adaptive_verification = manager
         found[name] = test.decide_all(int(rank), device)
-    found["first"] = {layout: of_files(rank, test.LAYOUTS[layout]) for layout in test.LAYOUTS}
+    found["start"] = {layout: at_start(test, rank, layout, device) for layout in test.LAYOUTS}
     Path(result).write_text(json.dumps(found))
 
 

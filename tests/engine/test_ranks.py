@@ -99,7 +99,23 @@ def test_without_the_patch_they_do_not(case: str, decisions: list[dict[str, Any]
 def test_one_of_them_reads_and_writes_files_for_both(
     layout: str, decisions: list[dict[str, Any]]
 ) -> None:
-    assert [found["first"][layout] for found in decisions] == [[True, "0"], [False, "0"]]
+    files = [found["start"][layout]["files"] for found in decisions]
+    assert files == [[True, "0"], [False, "0"]]
+
+
+@pytest.mark.parametrize("layout", ["tp", "pcp"])
+def test_they_agree_before_the_first_request(layout: str, decisions: list[dict[str, Any]]) -> None:
+    assert [found["start"][layout]["warm"] for found in decisions] == [[0.0], [0.0]]
+
+
+@pytest.mark.parametrize("layout", ["tp", "pcp"])
+def test_costs_that_are_refused_end_them_together(
+    layout: str, decisions: list[dict[str, Any]]
+) -> None:
+    for found in decisions:
+        words, seconds = found["start"][layout]["refused"]
+        assert words == "rank 0 refuses them"
+        assert seconds < 20
 
 
 def price_and_disturb(worker: Any) -> None:

@@ -22,6 +22,22 @@ if current_platform.is_cpu():
 DEVICE = torch.device(current_platform.device_type)
 
 
+GROUPS = ("get_tp_group", "get_pcp_group")
+
+
+@pytest.fixture(autouse=True)
+def broadcasts(monkeypatch):
+    """What each of the ranks' groups broadcast, and from which rank."""
+    seen = {name: [] for name in GROUPS}
+    for name in GROUPS:
+        group = SimpleNamespace(
+            device_communicator=None,
+            broadcast=lambda tensor, src, of=seen[name]: of.append((tensor, src)),
+        )
+        monkeypatch.setattr(av, name, lambda group=group: group)
+    return seen
+
+
 def make_manager(num_steps, max_num_reqs):
     req_states = SimpleNamespace(
         num_speculative_steps=num_steps,
@@ -85,6 +101,16 @@ def test_no_step_compiles_after_the_warm_up(graphs, num_steps, max_num_reqs):
             if num_reqs <= max_num_reqs and 0 < draft_budget < num_drafts:
                 trim(manager, num_reqs, draft_budget)
                 assert graphs() == warm, (num_reqs, draft_budget)
+
+
+@torch.inference_mode()
+def test_the_ranks_agree_once_before_any_request(broadcasts):
+    manager = make_manager(3, 4)
+    manager.warm_up()
+    for name in GROUPS:
+        ((tensor, src),) = broadcasts[name]
+        assert tensor is manager._confidence_probs
+        assert src == 0
 
 
 class Kernel:

@@ -24,17 +24,18 @@ CURVES = ([(1, 0.5), (8, 1.5)], [(8, 2.0), (16, 3.0), (64, 9.0)])
 
 
 class Group:
-    """A rank of a group whose first rank broadcasts what `received` is."""
+    """A rank of a group whose first rank broadcasts what is `received`, in turn; first
+    the curves, and why it refuses them."""
 
-    def __init__(self, rank_in_group=0, received=None):
-        self.rank_in_group = rank_in_group
-        self.received = received
-        self.calls = 0
+    def __init__(self):
+        self.rank_in_group = 0
+        self.received = [(None, None)]
+        self.sent = []
 
     def broadcast_object(self, obj=None, src=0):
         assert src == 0
-        self.calls += 1
-        return obj if self.rank_in_group == 0 else self.received
+        self.sent.append(obj)
+        return obj if self.rank_in_group == 0 else self.received.pop(0)
 
 
 class Keeper(GreedyDraftBudgetPolicy):
@@ -128,7 +129,7 @@ def test_profiled_costs_are_told_and_come_back(groups):
 @pytest.mark.parametrize("name", GROUPS)
 def test_the_first_rank_answers_for_all(groups, name):
     groups[name].rank_in_group = 1
-    groups[name].received = CURVES
+    groups[name].received = [(CURVES, None), CURVES]
     policy = Keeper()
     manager = make_manager(policy)
     assert profile(manager, [8, 16]) == []
@@ -152,14 +153,32 @@ def test_uncoordinated_data_parallel_ranks_ask_for_themselves(groups, monkeypatc
     manager = make_manager(Keeper(CURVES))
     assert profile(manager, [8, 16]) == []
     assert_loaded(manager)
-    assert groups["get_dp_group"].calls == 0
+    assert groups["get_dp_group"].sent == []
 
 
 def test_vllms_policy_needs_no_agreement(groups):
     manager = make_manager(None)
     batches = list(manager.batches_to_profile([8, 16]))
     assert len(batches) == 5 * 5
-    assert not any(group.calls for group in groups.values())
+    assert not any(group.sent for group in groups.values())
+
+
+def test_a_refusal_is_told_to_all(groups):
+    class Refusing(Keeper):
+        def load_cost_curves(self, capture_sizes):
+            raise LookupError("of another GPU")
+
+    with pytest.raises(LookupError, match="of another GPU"):
+        profile(make_manager(Refusing()), [8, 16])
+    assert all(group.sent == [(None, "of another GPU")] for group in groups.values())
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_what_the_first_rank_refuses_no_rank_profiles(groups, name):
+    groups[name].rank_in_group = 1
+    groups[name].received = [(None, "of another GPU")]
+    with pytest.raises(RuntimeError, match="of another GPU"):
+        profile(make_manager(Keeper()), [8, 16])
 
 
 @pytest.mark.parametrize(
